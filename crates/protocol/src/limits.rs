@@ -1,0 +1,115 @@
+//! What one sandbox may use, and the sizes that messages may have.
+
+use serde::{Deserialize, Serialize};
+
+/// Largest JSON message between node and jail, in bytes; one datagram each.
+pub const MAX_JAIL_MESSAGE: usize = 64 * 1024;
+/// Largest number of mounts in one run.
+pub const MAX_MOUNTS: usize = 16;
+/// Largest number of arguments of a command.
+pub const MAX_ARGS: usize = 4096;
+/// Largest command line (arguments and environment together), in bytes.
+pub const MAX_ARGS_BYTES: usize = 128 * 1024;
+/// Largest standard input sent with a run, in bytes.
+pub const MAX_STDIN_BYTES: usize = 1024 * 1024;
+/// Largest JSON body of an API request, in bytes.
+pub const MAX_API_BODY: usize = 2 * 1024 * 1024;
+/// Largest change stream of one mount, in bytes.
+pub const MAX_CHANGE_STREAM: u64 = 4 * 1024 * 1024 * 1024;
+/// Largest number of records in one change stream.
+pub const MAX_CHANGE_RECORDS: u64 = 2_000_000;
+/// Streams that one sandbox connection may hold open, and its receive window in bytes (yamux).
+pub const MAX_STREAMS: usize = 64;
+/// Receive window of one sandbox connection, in bytes, over all its streams.
+pub const STREAM_WINDOW: usize = 16 * 1024 * 1024;
+
+/// What one sandbox may use. Every field is enforced by the kernel, or by the node for time and output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// CPU time per second of wall time, in thousandths of a core.
+    pub cpu_millis: u32,
+    /// Memory in bytes, tmpfs included.
+    pub memory_bytes: u64,
+    /// Processes and threads, PID 1 included.
+    pub pids: u32,
+    /// Bytes of everything the sandbox writes (below `memory_bytes`, so that a full disk is ENOSPC, not OOM).
+    pub disk_bytes: u64,
+    /// Files, folders and links of everything the sandbox writes.
+    pub disk_inodes: u64,
+    /// Open files per process.
+    pub open_files: u32,
+    /// Wall time from claim to kill, in milliseconds.
+    pub timeout_ms: u64,
+    /// Bytes of stdout and stderr together.
+    pub output_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            cpu_millis: 1000,
+            memory_bytes: 512 * MIB,
+            pids: 256,
+            disk_bytes: 256 * MIB,
+            disk_inodes: 65_536,
+            open_files: 1024,
+            timeout_ms: 60_000,
+            output_bytes: 8 * MIB,
+        }
+    }
+}
+
+const MIB: u64 = 1024 * 1024;
+
+/// Why limits cannot be granted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("limit `{field}` is {given}: use {least} to {most}")]
+pub struct LimitsError {
+    /// The field of [`Limits`].
+    pub field: &'static str,
+    /// What was asked for.
+    pub given: u64,
+    /// The smallest value that can be granted.
+    pub least: u64,
+    /// The largest value that can be granted.
+    pub most: u64,
+}
+
+impl Limits {
+    /// Checks every field against fixed floors and the given ceiling.
+    ///
+    /// # Errors
+    /// Names the first field that is out of range.
+    pub fn check(&self, ceiling: &Self) -> Result<(), LimitsError> {
+        let rows = [
+            ("cpu_millis", u64::from(self.cpu_millis), 62, u64::from(ceiling.cpu_millis)),
+            ("memory_bytes", self.memory_bytes, 64 * MIB, ceiling.memory_bytes),
+            ("pids", u64::from(self.pids), 8, u64::from(ceiling.pids)),
+            ("disk_bytes", self.disk_bytes, MIB, ceiling.disk_bytes.min(self.memory_bytes / 4 * 3)),
+            ("disk_inodes", self.disk_inodes, 256, ceiling.disk_inodes),
+            ("open_files", u64::from(self.open_files), 64, u64::from(ceiling.open_files)),
+            ("timeout_ms", self.timeout_ms, 1, ceiling.timeout_ms),
+            ("output_bytes", self.output_bytes, 0, ceiling.output_bytes),
+        ];
+        for (field, given, least, most) in rows {
+            if given < least || given > most {
+                return Err(LimitsError { field, given, least, most });
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_pass_and_a_disk_larger_than_memory_does_not() {
+        let ceiling = Limits { disk_bytes: u64::MAX, ..Limits::default() };
+        Limits::default().check(&ceiling).unwrap();
+        let greedy = Limits { disk_bytes: 512 * MIB, ..Limits::default() };
+        assert_eq!(greedy.check(&ceiling).unwrap_err().field, "disk_bytes");
+    }
+}

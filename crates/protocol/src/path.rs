@@ -1,0 +1,262 @@
+//! Where things are: paths in a tenant's tree, paths inside a sandbox, branches.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::id::{IdError, TenantId, UserId, string_newtype};
+
+/// Longest path in bytes, in a tree or in a sandbox.
+pub const MAX_PATH_BYTES: usize = 4096;
+/// Longest single name in a path, in bytes.
+pub const MAX_NAME_BYTES: usize = 255;
+/// Most names in one path.
+pub const MAX_PATH_DEPTH: usize = 256;
+
+/// One git store: a tenant's own, or one user's within it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RepoId {
+    /// The tenant that owns the store.
+    pub tenant: TenantId,
+    /// `Some` for the store behind `/tenants/{tenant}/users/{user}/`.
+    pub user: Option<UserId>,
+}
+
+/// A canonical path `/tenants/{tenant}[/name…]`: no empty name, no `.` or `..`, no NUL, no trailing slash.
+///
+/// Decisions are made on this value, so what policy saw is what the tree opens. Other characters, `%`, `\`, line
+/// ends and look-alikes included, are ordinary bytes of a name and are never decoded or normalised.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TreePath {
+    text: String,
+    repo: RepoId,
+    /// Byte offset in `text` of the part inside the repo (without leading slash); `text.len()` for its root.
+    inner: usize,
+}
+
+impl TreePath {
+    /// The whole path.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The tenant that the path names.
+    #[must_use]
+    pub fn tenant(&self) -> &TenantId {
+        &self.repo.tenant
+    }
+
+    /// The store that holds the path.
+    #[must_use]
+    pub fn repo(&self) -> &RepoId {
+        &self.repo
+    }
+
+    /// The path inside its store, without a leading slash; empty for the store's root.
+    #[must_use]
+    pub fn inner(&self) -> &str {
+        self.text.get(self.inner..).unwrap_or("")
+    }
+
+    /// The names inside the store, outermost first.
+    pub fn inner_names(&self) -> impl Iterator<Item = &str> {
+        self.inner().split('/').filter(|name| !name.is_empty())
+    }
+
+    /// The path of `name` directly below this one.
+    ///
+    /// # Errors
+    /// When `name` is not a single valid name or the result is too long.
+    pub fn join(&self, name: &str) -> Result<Self, IdError> {
+        format!("{}/{name}", self.text).parse()
+    }
+
+    /// Whether one of the two paths contains the other, or both are the same.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let within = |a: &str, b: &str| a == b || a.strip_prefix(b).is_some_and(|rest| rest.starts_with('/'));
+        self.repo == other.repo && (within(&self.text, &other.text) || within(&other.text, &self.text))
+    }
+}
+
+impl std::str::FromStr for TreePath {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        let fail = |rule| IdError::new("tree path", rule, text);
+        check_absolute(text, "tree path")?;
+        let mut names = text.split('/').skip(1);
+        if names.next() != Some("tenants") {
+            return Err(fail("start with /tenants/{tenant}"));
+        }
+        let tenant: TenantId = names.next().ok_or_else(|| fail("start with /tenants/{tenant}"))?.parse()?;
+        let tenant_end = "/tenants/".len() + tenant.as_str().len();
+        let (user, end) = match (names.next(), names.next()) {
+            (Some("users"), Some(user)) => {
+                let user: UserId = user.parse()?;
+                let end = tenant_end + "/users/".len() + user.as_str().len();
+                (Some(user), end)
+            }
+            (Some("users"), None) => return Err(fail("name a user after /users/")),
+            _ => (None, tenant_end),
+        };
+        let inner = (end + 1).min(text.len());
+        Ok(Self { text: text.to_owned(), repo: RepoId { tenant, user }, inner })
+    }
+}
+
+impl TryFrom<String> for TreePath {
+    type Error = IdError;
+    fn try_from(text: String) -> Result<Self, IdError> {
+        text.parse()
+    }
+}
+
+impl From<TreePath> for String {
+    fn from(path: TreePath) -> String {
+        path.text
+    }
+}
+
+impl fmt::Display for TreePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl fmt::Debug for TreePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.text)
+    }
+}
+
+string_newtype!(
+    /// An absolute, canonical path inside a sandbox, such as `/data`.
+    SandboxPath, "sandbox path", "use an absolute path without empty, `.` or `..` names, of at most 4096 bytes",
+    |s| check_absolute(s, "sandbox path").is_ok()
+);
+
+string_newtype!(
+    /// The name of a branch, such as `main` or `runs/run_…`: 1–200 bytes of `A-Z a-z 0-9 . _ / -`, a valid git branch.
+    BranchName, "branch name", "use 1 to 200 of A-Z, a-z, 0-9 and `. _ / -`, as git allows for a branch",
+    is_branch
+);
+
+impl BranchName {
+    /// The branch that a tree starts with.
+    #[must_use]
+    pub fn main() -> Self {
+        Self::known("main".to_owned())
+    }
+
+    /// The branch that keeps the work of a run whose commit could not land.
+    #[must_use]
+    pub fn of_run(run: &crate::id::RunId) -> Self {
+        Self::known(format!("runs/{run}"))
+    }
+
+    fn known(text: String) -> Self {
+        debug_assert!(is_branch(&text));
+        Self(text)
+    }
+}
+
+fn check_absolute(text: &str, kind: &'static str) -> Result<(), IdError> {
+    let fail = |rule| Err(IdError::new(kind, rule, text));
+    let Some(rest) = text.strip_prefix('/') else {
+        return fail("start with `/`");
+    };
+    if text.len() > MAX_PATH_BYTES {
+        return fail("use at most 4096 bytes");
+    }
+    if rest.split('/').count() > MAX_PATH_DEPTH {
+        return fail("use at most 256 names");
+    }
+    for name in rest.split('/') {
+        match name {
+            "" => return fail("leave out empty names and the trailing slash"),
+            "." | ".." => return fail("leave out `.` and `..`"),
+            long if long.len() > MAX_NAME_BYTES => return fail("use names of at most 255 bytes"),
+            nul if nul.contains('\0') => return fail("leave out NUL bytes"),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn is_branch(text: &str) -> bool {
+    (1..=200).contains(&text.len())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._/-".contains(&b))
+        && !text.starts_with('-')
+        && !text.contains("..")
+        && text
+            .split('/')
+            .all(|part| !part.is_empty() && !part.starts_with('.') && !part.ends_with('.') && !part.ends_with(".lock"))
+        && text != "HEAD"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_knows_its_store_and_its_place_in_it() {
+        let path: TreePath = "/tenants/acme/reports/q1.csv".parse().unwrap();
+        assert_eq!(path.tenant().as_str(), "acme");
+        assert_eq!(path.inner(), "reports/q1.csv");
+        assert_eq!(path.repo().user, None);
+        let path: TreePath = "/tenants/acme/users/ana/notes".parse().unwrap();
+        assert_eq!(path.repo().user.as_ref().unwrap().as_str(), "ana");
+        assert_eq!(path.inner(), "notes");
+        let root: TreePath = "/tenants/acme".parse().unwrap();
+        assert_eq!(root.inner(), "");
+        assert!(root.overlaps(&"/tenants/acme/x".parse().unwrap()));
+        assert!(!root.overlaps(&path));
+    }
+
+    #[test]
+    fn f01_traversal_never_parses() {
+        for bad in [
+            "",
+            "/",
+            "tenants/acme",
+            "/tenants",
+            "/tenants/",
+            "/tenants/acme/",
+            "/tenants/acme//x",
+            "/tenants/acme/../globex",
+            "/tenants/acme/./x",
+            "/tenants/../x",
+            "/tenants/acme/x\0y",
+            "/tenants/acme/users",
+            "/tenants/acme/users/..",
+            "//tenants/acme",
+            "/Tenants/acme",
+        ] {
+            assert!(bad.parse::<TreePath>().is_err(), "{bad:?}");
+        }
+        assert!(format!("/tenants/acme/{}", "n".repeat(256)).parse::<TreePath>().is_err());
+        assert!(format!("/tenants/acme{}", "/n".repeat(2100)).parse::<TreePath>().is_err());
+    }
+
+    #[test]
+    fn f01_encodings_are_ordinary_bytes() {
+        for odd in ["..%2f", "%2e%2e", "..\\", "....", "．．", "a\r\nb", "trailing.", "trailing "] {
+            let path: TreePath = format!("/tenants/acme/{odd}/x").parse().unwrap();
+            assert_eq!(path.inner(), format!("{odd}/x"));
+        }
+    }
+
+    #[test]
+    fn branches_are_valid_for_git() {
+        for good in ["main", "runs/run_01", "a.b/c-d"] {
+            assert!(good.parse::<BranchName>().is_ok(), "{good}");
+        }
+        for bad in ["", "/a", "a/", "a//b", "-a", ".a", "a..b", "a.lock", "a/.b", "HEAD", "a b", "a~1", "a\n"] {
+            assert!(bad.parse::<BranchName>().is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The walls that can stand between the code and the host.
+
+use serde::{Deserialize, Serialize};
+
+/// What isolates a sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WallKind {
+    /// Our cage: namespaces, seccomp, Landlock, cgroups; no network device.
+    Container,
+}
+
+impl WallKind {
+    /// The name used in the API.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Container => "container",
+        }
+    }
+}
+
+impl std::fmt::Display for WallKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
