@@ -1,0 +1,109 @@
+//! What a run costs over HTTP, against a bare bubblewrap of the same template in the same loop.
+//!
+//! Prints a table and writes `bench/results/latest.json`. Needs root and the release binaries (`make bench`).
+
+#![allow(clippy::print_stdout, reason = "the table is this program's output")]
+
+#[path = "run/baseline.rs"]
+mod baseline;
+#[path = "run/report.rs"]
+mod report;
+#[path = "run/server.rs"]
+mod server;
+
+use anyhow::{Context, ensure};
+use baseline::Template;
+use report::{Goal, Report, Row, Samples};
+use server::Server;
+use tokio::time::Instant;
+
+/// Pairs of one run and one baseline, taken in turns so that both see the same noise.
+const PAIRS: usize = 200;
+const WARM_UP: usize = 20;
+const PARKED: usize = 8;
+const CONCURRENCY: usize = 8;
+const SUSTAINED_SECONDS: u64 = 10;
+
+struct Case {
+    name: &'static str,
+    command: &'static [&'static str],
+    goal: f64,
+}
+
+const CASES: [Case; 2] = [
+    Case { name: "run of true", command: &["true"], goal: 2.0 },
+    Case { name: "run of python3 -c 1", command: &["python3", "-c", "1"], goal: 1.5 },
+];
+
+fn main() -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(bench())
+}
+
+async fn bench() -> anyhow::Result<()> {
+    let template = Template::mount().context("mount the template for the baseline")?;
+    let mut report = Report::default();
+    for (kind, parked) in [("parked", PARKED), ("cold", 0)] {
+        let server = Server::start(parked).await?;
+        for case in &CASES {
+            report.push(latency(&server, &template, case, kind).await?);
+        }
+        report.push(sustained(&server, &template, kind).await?);
+        server.stop().await?;
+    }
+    print!("{}", report.table());
+    report.write(std::path::Path::new("bench/results/latest.json"))
+}
+
+async fn latency(server: &Server, template: &Template, case: &Case, kind: &str) -> anyhow::Result<Row> {
+    let mut ours = Samples::default();
+    let mut bare = Samples::default();
+    let mut claimed = 0;
+    for turn in 0..WARM_UP + PAIRS {
+        let start = Instant::now();
+        template.run(case.command).await?;
+        let bare_time = start.elapsed();
+        let start = Instant::now();
+        let run = server.run(case.command).await?;
+        let our_time = start.elapsed();
+        ensure!(run.code == 0, "`{}` ended with {}", case.command.join(" "), run.code);
+        if turn >= WARM_UP {
+            claimed += usize::from(run.parked);
+            ours.push(our_time);
+            bare.push(bare_time);
+        }
+    }
+    let note = format!("{claimed} of {PAIRS} claimed a parked sandbox");
+    let goal = (kind == "parked").then_some(Goal::RatioAtMost(case.goal));
+    Ok(Row::latency(format!("{}, {kind}", case.name), &ours, "bwrap --unshare-all, same template", &bare, goal, note))
+}
+
+/// Runs of `true` per second with a fixed number of callers that each wait for their answer.
+async fn sustained(server: &Server, template: &Template, kind: &str) -> anyhow::Result<Row> {
+    let ours = rate(|| async { server.run(&["true"]).await.map(|run| run.code == 0) }).await?;
+    let bare = rate(|| async { template.run(&["true"]).await.map(|()| true) }).await?;
+    let goal = (kind == "parked").then_some(Goal::RateAtLeast(150.0));
+    let note = format!("{CONCURRENCY} callers in a closed loop for {SUSTAINED_SECONDS} s");
+    Ok(Row::rate(format!("sustained runs of true, {kind}"), ours, "bwrap --unshare-all, same template", bare, goal, note))
+}
+
+async fn rate<F>(one: impl Fn() -> F) -> anyhow::Result<(usize, f64)>
+where
+    F: Future<Output = anyhow::Result<bool>>,
+{
+    let start = Instant::now();
+    let end = start + std::time::Duration::from_secs(SUSTAINED_SECONDS);
+    let callers = (0..CONCURRENCY).map(|_| async {
+        let mut done = 0;
+        while Instant::now() < end {
+            ensure!(one().await?, "a run failed under load");
+            done += 1;
+        }
+        Ok(done)
+    });
+    let done: usize = futures_util::future::try_join_all(callers).await?.into_iter().sum();
+    let seconds = start.elapsed().as_secs_f64();
+    #[expect(clippy::cast_precision_loss, reason = "a count of runs in ten seconds is far below 2^52")]
+    let rate = done as f64 / seconds;
+    Ok((done, rate))
+}
