@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{IdError, TenantId, UserId, string_newtype};
+use crate::id::{IdError, TenantId, UserId, VersionId, string_newtype};
 
 /// Longest path in bytes, in a tree or in a sandbox.
 pub const MAX_PATH_BYTES: usize = 4096;
@@ -164,6 +164,52 @@ impl BranchName {
     }
 }
 
+/// What to read of a tree: the head of a branch, or one version. Text of 40 lower-case hex digits is a version.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Revision {
+    /// Whatever the branch points to now.
+    Branch(BranchName),
+    /// Exactly this version.
+    Version(VersionId),
+}
+
+impl std::str::FromStr for Revision {
+    type Err = IdError;
+
+    fn from_str(text: &str) -> Result<Self, IdError> {
+        match text.parse() {
+            Ok(version) => Ok(Self::Version(version)),
+            Err(_) => text.parse().map(Self::Branch),
+        }
+    }
+}
+
+impl TryFrom<String> for Revision {
+    type Error = IdError;
+    fn try_from(text: String) -> Result<Self, IdError> {
+        text.parse()
+    }
+}
+
+impl From<Revision> for String {
+    fn from(revision: Revision) -> String {
+        match revision {
+            Revision::Branch(branch) => branch.into(),
+            Revision::Version(version) => version.into(),
+        }
+    }
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Branch(branch) => branch.fmt(f),
+            Self::Version(version) => version.fmt(f),
+        }
+    }
+}
+
 fn check_absolute(text: &str, kind: &'static str) -> Result<(), IdError> {
     let fail = |rule| Err(IdError::new(kind, rule, text));
     let Some(rest) = text.strip_prefix('/') else {
@@ -248,6 +294,14 @@ mod tests {
             let path: TreePath = format!("/tenants/acme/{odd}/x").parse().unwrap();
             assert_eq!(path.inner(), format!("{odd}/x"));
         }
+    }
+
+    #[test]
+    fn a_revision_is_a_version_or_a_branch() {
+        let version = "0123456789abcdef0123456789abcdef01234567";
+        assert_eq!(version.parse::<Revision>().unwrap(), Revision::Version(version.parse().unwrap()));
+        assert_eq!("main".parse::<Revision>().unwrap(), Revision::Branch(BranchName::main()));
+        assert!("../x".parse::<Revision>().is_err());
     }
 
     #[test]

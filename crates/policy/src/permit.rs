@@ -1,0 +1,228 @@
+//! What an allow opens. No permit can be made outside this crate, and none names another tenant's store.
+
+use bailey_protocol::id::{RunId, TemplateName, TenantId, UserId};
+use bailey_protocol::path::{BranchName, RepoId, Revision, TreePath};
+use bailey_protocol::wall::WallKind;
+
+use crate::denied::Action;
+use crate::policies::{RunFacts, RunPlan};
+use crate::principal::Principal;
+
+/// What every permit knows: who was allowed what, and by which policies.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Grant {
+    tenant: TenantId,
+    user: UserId,
+    run: Option<RunId>,
+    action: Action,
+    resource: String,
+    policies: Vec<String>,
+}
+
+impl Grant {
+    pub(crate) fn new(principal: &Principal, action: Action, resource: String, policies: Vec<String>) -> Self {
+        let Principal { tenant, user, run, .. } = principal.clone();
+        Self { tenant, user, run, action, resource, policies }
+    }
+
+    /// The principal's tenant.
+    #[must_use]
+    pub fn tenant(&self) -> &TenantId {
+        &self.tenant
+    }
+
+    /// The principal's user.
+    #[must_use]
+    pub fn user(&self) -> &UserId {
+        &self.user
+    }
+
+    /// The run that asked as its user.
+    #[must_use]
+    pub fn run(&self) -> Option<&RunId> {
+        self.run.as_ref()
+    }
+
+    /// What was allowed.
+    #[must_use]
+    pub fn action(&self) -> Action {
+        self.action
+    }
+
+    /// On what, for the audit.
+    #[must_use]
+    pub fn resource(&self) -> &str {
+        &self.resource
+    }
+
+    /// Ids of the policies that allowed it, sorted.
+    #[must_use]
+    pub fn policies(&self) -> &[String] {
+        &self.policies
+    }
+}
+
+/// A permit whose path lies in a store that is not the principal's. Base rules deny it first; this is the second
+/// barrier, which holds even with every rule gone.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{path}` is not in a store of tenant `{tenant}` or of its user who asks")]
+pub struct ForeignStore {
+    /// The path that the permit was made for.
+    pub path: String,
+    /// The principal's tenant.
+    pub tenant: TenantId,
+}
+
+/// The one store, at the one revision, that a path permit opens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreScope {
+    repo: RepoId,
+    revision: Revision,
+}
+
+impl StoreScope {
+    /// The store: of the principal's tenant, shared or of the principal's user.
+    #[must_use]
+    pub fn repo(&self) -> &RepoId {
+        &self.repo
+    }
+
+    /// The branch or version that the decision was about.
+    #[must_use]
+    pub fn revision(&self) -> &Revision {
+        &self.revision
+    }
+
+    fn open(grant: &Grant, path: &TreePath, revision: Revision) -> Result<Self, ForeignStore> {
+        // INVARIANT: the store is named by the principal; the path only chooses between the two that it owns.
+        let user = path.repo().user.as_ref().map(|_| grant.user.clone());
+        let repo = RepoId { tenant: grant.tenant.clone(), user };
+        if repo == *path.repo() {
+            Ok(Self { repo, revision })
+        } else {
+            Err(ForeignStore { path: path.to_string(), tenant: grant.tenant.clone() })
+        }
+    }
+}
+
+macro_rules! permit {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $kind:ty),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Debug, PartialEq, Eq)]
+        pub struct $name {
+            pub(crate) grant: Grant,
+            $(pub(crate) $field: $kind,)*
+        }
+
+        impl $name {
+            /// Who was allowed what.
+            #[must_use]
+            pub fn grant(&self) -> &Grant {
+                &self.grant
+            }
+
+            /// The principal's tenant.
+            #[must_use]
+            pub fn tenant(&self) -> &TenantId {
+                &self.grant.tenant
+            }
+
+            /// The principal's user.
+            #[must_use]
+            pub fn user(&self) -> &UserId {
+                &self.grant.user
+            }
+
+            $(
+                $(#[$field_doc])*
+                #[must_use]
+                pub fn $field(&self) -> &$kind {
+                    &self.$field
+                }
+            )*
+        }
+    };
+}
+
+permit!(
+    /// Opens a path for reading.
+    PathReadPermit {
+        /// The path that was decided on.
+        path: TreePath,
+        /// The branch or version that was decided on.
+        revision: Revision,
+    }
+);
+
+permit!(
+    /// Opens a path for writing, on one branch.
+    PathWritePermit {
+        /// The path that was decided on.
+        path: TreePath,
+        /// The branch that was decided on.
+        branch: BranchName,
+    }
+);
+
+permit!(
+    /// Opens one run's creation, and everything its creator has to record about it.
+    RunCreatePermit {
+        /// The sandbox that was decided on.
+        plan: RunPlan,
+    }
+);
+
+permit!(
+    /// Opens one run's record and output.
+    RunReadPermit {
+        /// The run that was decided on.
+        facts: RunFacts,
+    }
+);
+
+permit!(
+    /// Opens one run's end.
+    RunCancelPermit {
+        /// The run that was decided on.
+        facts: RunFacts,
+    }
+);
+
+permit!(
+    /// Opens the list of the tenant's runs.
+    RunListPermit {}
+);
+
+impl PathReadPermit {
+    /// The store to open.
+    ///
+    /// # Errors
+    /// When the path lies in a store that is not the principal's.
+    pub fn scope(&self) -> Result<StoreScope, ForeignStore> {
+        StoreScope::open(&self.grant, &self.path, self.revision.clone())
+    }
+}
+
+impl PathWritePermit {
+    /// The store to open.
+    ///
+    /// # Errors
+    /// When the path lies in a store that is not the principal's.
+    pub fn scope(&self) -> Result<StoreScope, ForeignStore> {
+        StoreScope::open(&self.grant, &self.path, Revision::Branch(self.branch.clone()))
+    }
+}
+
+impl RunCreatePermit {
+    /// The wall that was decided on.
+    #[must_use]
+    pub fn wall(&self) -> WallKind {
+        self.plan.wall
+    }
+
+    /// The template that was decided on.
+    #[must_use]
+    pub fn template(&self) -> &TemplateName {
+        &self.plan.template
+    }
+}
