@@ -8,6 +8,8 @@
 use std::collections::BTreeMap;
 
 use rustix::io::Errno;
+
+use crate::last_errno;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
     TargetArch, sock_filter,
@@ -154,10 +156,6 @@ pub fn install(programs: &[Program]) -> Result<(), Errno> {
         }
     }
     Ok(())
-}
-
-fn last_errno() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
 #[cfg(test)]
