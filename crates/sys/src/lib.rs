@@ -3,12 +3,15 @@
 //! Functions here take owned or borrowed descriptors and typed flags, and know nothing of sandboxes. What is meant
 //! to be called between fork and exec says so and allocates, locks and logs nothing.
 
+pub mod child;
 pub mod descriptors;
 pub mod exec;
+pub mod landlock;
 pub mod loopdev;
 pub mod mount;
 pub mod namespace;
 pub mod process;
+pub mod pty;
 pub mod seccomp;
 pub mod signal;
 
