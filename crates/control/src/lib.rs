@@ -1,1 +1,5 @@
 //! Placeholder.
+
+pub mod auth;
+pub mod clock;
+pub mod db;

@@ -1,0 +1,109 @@
+//! SQLite: one file, WAL, synchronous FULL.
+//!
+//! One thread owns the writing connection and commits whatever waits for it together, so that many writers share one
+//! fsync; another owns the reading connection. A write is answered after its commit.
+
+mod audit;
+mod refs;
+mod runs;
+mod schema;
+mod worker;
+
+use std::path::Path;
+
+use bailey_policy::{Principal, RunCreatePermit, RunFacts, RunListPermit, RunReadPermit, StoreScope};
+use bailey_protocol::id::{RunId, VersionId};
+use bailey_protocol::path::{BranchName, Revision};
+
+use super::{AuditEntry, Db, DbError, DbFuture, MAX_PAGE, NewRun, RefMove, RunCreated, RunEnd, RunRecord, SpecSummary};
+use worker::Worker;
+
+/// The embedded database. Dropping it waits for the writes that were accepted.
+#[derive(Debug)]
+pub struct Sqlite {
+    writer: Worker,
+    reader: Worker,
+}
+
+impl Sqlite {
+    /// Opens the file, making it (readable by its owner alone) and bringing its schema up to date where needed.
+    ///
+    /// # Errors
+    /// When the file cannot be opened or was written by a newer version.
+    pub fn open(file: &Path) -> Result<Self, DbError> {
+        let writer = schema::open(file)?;
+        let reader = schema::open_reader(file)?;
+        Ok(Self { writer: Worker::writer(writer)?, reader: Worker::reader(reader)? })
+    }
+}
+
+impl Db for Sqlite {
+    fn create_run<'a>(&'a self, permit: &'a RunCreatePermit, run: NewRun) -> DbFuture<'a, RunCreated> {
+        let facts = RunFacts { run: run.run.clone(), tenant: permit.tenant().clone(), user: permit.user().clone() };
+        let spec = SpecSummary {
+            command: runs::cut(&run.command).to_owned(),
+            wall: permit.wall(),
+            template: permit.template().clone(),
+            root: permit.plan().root,
+        };
+        self.writer.call("create a run", move |db| runs::create(db, &facts, &spec, &run))
+    }
+
+    fn end_run<'a>(
+        &'a self,
+        permit: &'a RunCreatePermit,
+        run: &'a RunId,
+        end: RunEnd,
+        now_ms: u64,
+    ) -> DbFuture<'a, ()> {
+        let facts = RunFacts { run: run.clone(), tenant: permit.tenant().clone(), user: permit.user().clone() };
+        self.writer.call("end a run", move |db| runs::end(db, &facts, &end, now_ms))
+    }
+
+    fn run_facts<'a>(&'a self, principal: &'a Principal, run: &'a RunId) -> DbFuture<'a, Option<RunFacts>> {
+        let (tenant, run) = (principal.tenant.clone(), run.clone());
+        self.reader.call("find a run", move |db| runs::facts(db, &tenant, &run))
+    }
+
+    fn run<'a>(&'a self, permit: &'a RunReadPermit) -> DbFuture<'a, Option<RunRecord>> {
+        let (tenant, run) = (permit.tenant().clone(), permit.facts().run.clone());
+        self.reader.call("read a run", move |db| runs::read(db, &tenant, &run))
+    }
+
+    fn runs<'a>(
+        &'a self,
+        permit: &'a RunListPermit,
+        limit: u32,
+        after: Option<&'a RunId>,
+    ) -> DbFuture<'a, Vec<RunRecord>> {
+        let (tenant, user, after) = (permit.tenant().clone(), permit.user().clone(), after.cloned());
+        self.reader.call("list runs", move |db| runs::list(db, &tenant, &user, limit.min(MAX_PAGE), after.as_ref()))
+    }
+
+    fn abandon_running(&self, now_ms: u64) -> DbFuture<'_, Vec<RunId>> {
+        self.writer.call("end abandoned runs", move |db| runs::abandon(db, now_ms))
+    }
+
+    fn resolve<'a>(&'a self, scope: &'a StoreScope) -> DbFuture<'a, Option<VersionId>> {
+        match scope.revision() {
+            Revision::Version(version) => Box::pin(std::future::ready(Ok(Some(version.clone())))),
+            Revision::Branch(branch) => {
+                let (repo, branch) = (scope.repo().clone(), branch.clone());
+                self.reader.call("read a ref", move |db| refs::head(db, &repo, &branch))
+            }
+        }
+    }
+
+    fn heads<'a>(&'a self, scope: &'a StoreScope) -> DbFuture<'a, Vec<(BranchName, VersionId)>> {
+        let repo = scope.repo().clone();
+        self.reader.call("list refs", move |db| refs::heads(db, &repo))
+    }
+
+    fn move_refs(&self, moves: Vec<RefMove>) -> DbFuture<'_, ()> {
+        self.writer.call("move refs", move |db| refs::apply(db, &moves))
+    }
+
+    fn audit(&self, entry: AuditEntry) -> DbFuture<'_, ()> {
+        self.writer.call("write the audit", move |db| audit::append(db, &entry))
+    }
+}

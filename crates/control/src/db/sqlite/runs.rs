@@ -1,0 +1,149 @@
+//! The runs and idempotency tables.
+
+use bailey_policy::RunFacts;
+use bailey_protocol::api::{RunResult, Usage};
+use bailey_protocol::id::{RunId, TenantId, UserId};
+use bailey_protocol::node::Ending;
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use serde::Serialize;
+
+use super::worker::{DbFault, loaded, parse, stored};
+use crate::db::runs::MAX_COMMAND_BYTES;
+use crate::db::{DbError, IDEMPOTENCY_MS, Idempotency, NewRun, RunCreated, RunEnd, RunRecord, SpecSummary};
+
+const COLUMNS: &str = "id, tenant, user, spec, created_ms, ended_ms, outcome";
+
+pub(super) fn create(
+    db: &Connection,
+    facts: &RunFacts,
+    spec: &SpecSummary,
+    new: &NewRun,
+) -> Result<RunCreated, DbFault> {
+    if let Some(idempotency) = &new.idempotency {
+        forget_old_keys(db, new.created_ms)?;
+        if let Some(first) = earlier(db, facts, idempotency)? {
+            return Ok(RunCreated::Replayed(first));
+        }
+        db.prepare_cached(
+            "INSERT INTO idempotency (tenant, user, key, request, run, created_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        )?
+        .execute(params![
+            facts.tenant.as_str(),
+            facts.user.as_str(),
+            idempotency.key.as_str(),
+            idempotency.request.as_slice(),
+            facts.run.as_str(),
+            stored(new.created_ms),
+        ])?;
+    }
+    db.prepare_cached("INSERT INTO runs (id, tenant, user, spec, created_ms) VALUES (?1, ?2, ?3, ?4, ?5)")?.execute(
+        params![facts.run.as_str(), facts.tenant.as_str(), facts.user.as_str(), json(spec)?, stored(new.created_ms)],
+    )?;
+    Ok(RunCreated::New)
+}
+
+/// The run that the same request made before.
+fn earlier(db: &Connection, facts: &RunFacts, idempotency: &Idempotency) -> Result<Option<RunId>, DbFault> {
+    let found: Option<(Vec<u8>, String)> = db
+        .prepare_cached("SELECT request, run FROM idempotency WHERE tenant = ?1 AND user = ?2 AND key = ?3")?
+        .query_row(params![facts.tenant.as_str(), facts.user.as_str(), idempotency.key.as_str()], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
+        .optional()?;
+    match found {
+        None => Ok(None),
+        Some((request, run)) if request == idempotency.request => parse(&run).map(Some),
+        Some(_) => Err(DbError::IdempotencyConflict.into()),
+    }
+}
+
+fn forget_old_keys(db: &Connection, now_ms: u64) -> Result<(), DbFault> {
+    db.prepare_cached("DELETE FROM idempotency WHERE created_ms < ?1")?
+        .execute([stored(now_ms.saturating_sub(IDEMPOTENCY_MS))])?;
+    Ok(())
+}
+
+pub(super) fn end(db: &Connection, facts: &RunFacts, end: &RunEnd, now_ms: u64) -> Result<(), DbFault> {
+    let changed = db
+        .prepare_cached(
+            "UPDATE runs SET ended_ms = ?4, outcome = ?5
+             WHERE id = ?1 AND tenant = ?2 AND user = ?3 AND outcome IS NULL",
+        )?
+        .execute(params![facts.run.as_str(), facts.tenant.as_str(), facts.user.as_str(), stored(now_ms), json(end)?])?;
+    if changed == 1 { Ok(()) } else { Err(DbError::RunOver { run: facts.run.clone() }.into()) }
+}
+
+pub(super) fn facts(db: &Connection, tenant: &TenantId, run: &RunId) -> Result<Option<RunFacts>, DbFault> {
+    let user: Option<String> = db
+        .prepare_cached("SELECT user FROM runs WHERE id = ?1 AND tenant = ?2")?
+        .query_row(params![run.as_str(), tenant.as_str()], |row| row.get(0))
+        .optional()?;
+    user.map(|user| Ok(RunFacts { run: run.clone(), tenant: tenant.clone(), user: parse(&user)? })).transpose()
+}
+
+pub(super) fn read(db: &Connection, tenant: &TenantId, run: &RunId) -> Result<Option<RunRecord>, DbFault> {
+    db.prepare_cached(&format!("SELECT {COLUMNS} FROM runs WHERE id = ?1 AND tenant = ?2"))?
+        .query_row(params![run.as_str(), tenant.as_str()], columns)
+        .optional()?
+        .map(record)
+        .transpose()
+}
+
+pub(super) fn list(
+    db: &Connection,
+    tenant: &TenantId,
+    user: &UserId,
+    limit: u32,
+    after: Option<&RunId>,
+) -> Result<Vec<RunRecord>, DbFault> {
+    let mut query = db.prepare_cached(&format!(
+        "SELECT {COLUMNS} FROM runs WHERE tenant = ?1 AND user = ?2 AND (?3 IS NULL OR id < ?3)
+         ORDER BY id DESC LIMIT ?4"
+    ))?;
+    let rows = query.query_map(params![tenant.as_str(), user.as_str(), after.map(RunId::as_str), limit], columns)?;
+    rows.map(|row| record(row?)).collect()
+}
+
+pub(super) fn abandon(db: &Connection, now_ms: u64) -> Result<Vec<RunId>, DbFault> {
+    let end = RunEnd::Ended(RunResult {
+        ending: Ending::NodeRestarted,
+        limits_hit: Vec::new(),
+        output_dropped: 0,
+        versions: Vec::new(),
+        notices: Vec::new(),
+        usage: Usage::default(),
+    });
+    let mut change =
+        db.prepare_cached("UPDATE runs SET ended_ms = ?1, outcome = ?2 WHERE outcome IS NULL RETURNING id")?;
+    let ids = change.query_map(params![stored(now_ms), json(&end)?], |row| row.get::<_, String>(0))?;
+    let mut ids: Vec<RunId> = ids.map(|id| parse(&id?)).collect::<Result<_, DbFault>>()?;
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+/// At most 200 bytes of a command line, whole characters only.
+pub(super) fn cut(command: &str) -> &str {
+    let end = (0..=MAX_COMMAND_BYTES.min(command.len())).rev().find(|end| command.is_char_boundary(*end));
+    command.get(..end.unwrap_or(0)).unwrap_or("")
+}
+
+type Columns = (String, String, String, String, i64, Option<i64>, Option<String>);
+
+fn columns(row: &Row<'_>) -> rusqlite::Result<Columns> {
+    Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?, row.get(6)?))
+}
+
+fn record((id, tenant, user, spec, created_ms, ended_ms, outcome): Columns) -> Result<RunRecord, DbFault> {
+    let wrong = |error: serde_json::Error| DbFault::Corrupt(error.to_string());
+    Ok(RunRecord {
+        facts: RunFacts { run: parse(&id)?, tenant: parse(&tenant)?, user: parse(&user)? },
+        spec: serde_json::from_str(&spec).map_err(wrong)?,
+        created_ms: loaded(created_ms),
+        ended_ms: ended_ms.map(loaded),
+        end: outcome.map(|text| serde_json::from_str(&text)).transpose().map_err(wrong)?,
+    })
+}
+
+fn json(value: &impl Serialize) -> Result<String, DbFault> {
+    serde_json::to_string(value).map_err(|error| DbFault::Corrupt(error.to_string()))
+}

@@ -1,0 +1,205 @@
+//! A thread that owns a connection and does jobs on it, in order.
+//!
+//! ```text
+//! wait ──job──▶ begin ──▶ each waiting job, in a savepoint of its own ──▶ commit (one fsync) ──▶ answer all ──▶ wait
+//! ```
+//!
+//! A job that fails is undone alone. A commit that fails answers its error to everybody in it, and nothing of it stays.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::db::{DbError, DbFuture};
+
+/// Jobs that may wait; more callers wait outside.
+const QUEUE: usize = 1024;
+/// Most jobs of one commit.
+const BATCH: usize = 256;
+/// How long a caller waits for a place in the queue.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Does its work (unless there is nothing to do it on), and gives what answers the caller once the commit is known.
+type Job = Box<dyn FnOnce(Result<&Connection, DbError>) -> Answer + Send>;
+
+struct Answer {
+    error: Option<DbError>,
+    send: Box<dyn FnOnce(Option<DbError>) + Send>,
+}
+
+/// A handle to the thread.
+#[derive(Debug)]
+pub(super) struct Worker {
+    jobs: Option<mpsc::Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    pub(super) fn writer(db: Connection) -> Result<Self, DbError> {
+        Self::start("db-writer", move |mut jobs| {
+            let mut batch = Vec::with_capacity(BATCH);
+            while jobs.blocking_recv_many(&mut batch, BATCH) > 0 {
+                commit(&db, batch.drain(..));
+            }
+        })
+    }
+
+    pub(super) fn reader(db: Connection) -> Result<Self, DbError> {
+        Self::start("db-reader", move |mut jobs| {
+            while let Some(job) = jobs.blocking_recv() {
+                (job(Ok(&db)).send)(None);
+            }
+        })
+    }
+
+    fn start(name: &str, work: impl FnOnce(mpsc::Receiver<Job>) + Send + 'static) -> Result<Self, DbError> {
+        let (jobs, waiting) = mpsc::channel(QUEUE);
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(move || work(waiting))
+            .map_err(|error| DbError::Storage { operation: "start the database", source: Arc::new(error) })?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+    }
+
+    /// Has `work` done on the thread.
+    ///
+    /// CANCEL: once queued, the work is done even when the caller is gone.
+    pub(super) fn call<'a, T: Send + 'static>(
+        &'a self,
+        operation: &'static str,
+        work: impl FnOnce(&Connection) -> Result<T, DbFault> + Send + 'static,
+    ) -> DbFuture<'a, T> {
+        Box::pin(async move {
+            let (tx, rx) = oneshot::channel();
+            let job: Job = Box::new(move |db| {
+                let result = db.and_then(|db| work(db).map_err(|fault| fault.at(operation)));
+                let error = result.as_ref().err().cloned();
+                let send = Box::new(move |failed: Option<DbError>| {
+                    // The caller may be gone.
+                    drop(tx.send(failed.map_or(result, Err)));
+                });
+                Answer { error, send }
+            });
+            let jobs = self.jobs.as_ref().ok_or(DbError::Closed { operation })?;
+            match tokio::time::timeout(PATIENCE, jobs.send(job)).await {
+                Ok(Ok(())) => rx.await.unwrap_or(Err(DbError::Closed { operation })),
+                Ok(Err(_closed)) => Err(DbError::Closed { operation }),
+                Err(_elapsed) => Err(DbError::Busy { operation }),
+            }
+        })
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic there was reported by its own thread.
+            drop(thread.join());
+        }
+    }
+}
+
+fn commit(db: &Connection, batch: impl Iterator<Item = Job>) {
+    let mut failed = run_sql(db, "BEGIN IMMEDIATE").err();
+    let mut answers = Vec::with_capacity(BATCH);
+    for job in batch {
+        failed = failed.or_else(|| run_sql(db, "SAVEPOINT job").err());
+        // INVARIANT: after a failure nothing more is done, as outside a transaction it would stay.
+        let answer = job(failed.clone().map_or(Ok(db), Err));
+        if failed.is_none() {
+            failed = close_job(db, answer.error);
+        }
+        answers.push(answer.send);
+    }
+    if failed.is_none() {
+        failed = run_sql(db, "COMMIT").err();
+    }
+    if failed.is_some() && !db.is_autocommit() {
+        // Nothing more can be done here: the next BEGIN fails, and says so to its callers.
+        drop(run_sql(db, "ROLLBACK"));
+    }
+    for send in answers {
+        send(failed.clone());
+    }
+}
+
+/// Keeps or undoes one job. An error here is one of the whole batch.
+fn close_job(db: &Connection, error: Option<DbError>) -> Option<DbError> {
+    match error {
+        None => run_sql(db, "RELEASE job").err(),
+        // SQLite ends a whole transaction by itself on some errors, such as a full disk.
+        Some(error) if db.is_autocommit() => Some(error),
+        Some(_) => run_sql(db, "ROLLBACK TO job").and_then(|()| run_sql(db, "RELEASE job")).err(),
+    }
+}
+
+fn run_sql(db: &Connection, sql: &str) -> Result<(), DbError> {
+    db.prepare_cached(sql).and_then(|mut statement| statement.execute([])).map_err(|error| storage("commit", error))?;
+    Ok(())
+}
+
+/// Why a job failed, before it is known as which operation.
+pub(super) enum DbFault {
+    /// As it is.
+    Plain(DbError),
+    /// SQLite failed.
+    Sql(rusqlite::Error),
+    /// A stored value is not what this crate writes.
+    Corrupt(String),
+}
+
+impl DbFault {
+    fn at(self, operation: &'static str) -> DbError {
+        match self {
+            Self::Plain(error) => error,
+            Self::Sql(error) => storage(operation, error),
+            Self::Corrupt(detail) => DbError::Corrupt { operation, detail },
+        }
+    }
+}
+
+impl From<rusqlite::Error> for DbFault {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl From<DbError> for DbFault {
+    fn from(error: DbError) -> Self {
+        Self::Plain(error)
+    }
+}
+
+pub(super) fn storage(operation: &'static str, error: rusqlite::Error) -> DbError {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => DbError::Full { operation },
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => DbError::Busy { operation },
+        Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
+            DbError::Corrupt { operation, detail: error.to_string() }
+        }
+        _ => DbError::Storage { operation, source: Arc::new(error) },
+    }
+}
+
+/// A stored text as the value it was.
+pub(super) fn parse<T>(text: &str) -> Result<T, DbFault>
+where
+    T: std::str::FromStr,
+    T::Err: std::fmt::Display,
+{
+    text.parse().map_err(|error: T::Err| DbFault::Corrupt(error.to_string()))
+}
+
+/// A time as SQLite keeps it.
+pub(super) fn stored(ms: u64) -> i64 {
+    i64::try_from(ms).unwrap_or(i64::MAX)
+}
+
+/// A time as it was.
+pub(super) fn loaded(ms: i64) -> u64 {
+    u64::try_from(ms).unwrap_or(0)
+}
