@@ -56,7 +56,8 @@ pub struct SliceMount {
 }
 
 /// What the node reports of a run, in this order: `Started`, any `Output`, one `Stopped`, then per writable mount in
-/// order any `Changes` and one `ChangesEnd`, then `Done`. `Failed` may come instead of anything and is the last.
+/// order any `Changes` and one `ChangesEnd`, then `Done`. A run that was stopped before its program ran has no
+/// `Started`. `Failed` may come instead of anything and is the last.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunUpdate {
