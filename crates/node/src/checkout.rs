@@ -1,0 +1,304 @@
+//! Slices of the tree as read-only folders, made once each and kept while there is room.
+//!
+//! A folder is named by its store and its tree's id, so its content never changes. Folders of different stores are
+//! never shared, even where the content is the same. Nothing here is synced to disk, so what an earlier life left is
+//! thrown away at the start. A folder that a run holds is never removed.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bailey_protocol::id::TreeId;
+use bailey_protocol::path::RepoId;
+use rustix::fs::{Mode, OFlags};
+use tokio::sync::watch;
+use tracing::warn;
+
+use crate::tasks::Tasks;
+
+#[cfg(test)]
+mod tests;
+
+/// Writes a tree of a store as a new folder, whole or not at all.
+pub type Fill = Arc<dyn Fn(&RepoId, &TreeId, &Path) -> Result<(), FillError> + Send + Sync>;
+
+/// Why a folder could not be written.
+pub type FillError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why there is no folder.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum CheckoutError {
+    /// The tree could not be written out.
+    #[error("tree `{tree}` could not be checked out")]
+    Fill {
+        /// Which.
+        tree: TreeId,
+        /// Why.
+        #[source]
+        cause: Arc<dyn std::error::Error + Send + Sync>,
+    },
+    /// The host's file system failed.
+    #[error("checkout folder: could not {step}")]
+    Disk {
+        /// What was done.
+        step: &'static str,
+        /// Why it failed.
+        #[source]
+        cause: Arc<io::Error>,
+    },
+    /// The task that made the folder is gone.
+    #[error("checkout of tree `{tree}` was broken off")]
+    BrokenOff {
+        /// Which.
+        tree: TreeId,
+    },
+}
+
+/// A folder with the content of a tree; it stays while this value is held.
+#[derive(Debug)]
+pub struct Folder {
+    fd: Arc<OwnedFd>,
+    path: PathBuf,
+    bytes: u64,
+}
+
+impl Folder {
+    /// The folder, opened with `O_PATH`.
+    #[must_use]
+    pub fn fd(&self) -> &Arc<OwnedFd> {
+        &self.fd
+    }
+}
+
+/// The folders of one node.
+#[derive(Clone)]
+pub struct Checkouts {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    root: PathBuf,
+    most_bytes: u64,
+    fill: Fill,
+    tasks: Tasks,
+    state: Mutex<State>,
+}
+
+type Key = (RepoId, TreeId);
+type Made = Option<Result<Arc<Folder>, CheckoutError>>;
+
+#[derive(Default)]
+struct State {
+    entries: HashMap<Key, Entry>,
+    bytes: u64,
+    clock: u64,
+    trashed: u64,
+}
+
+enum Entry {
+    Making(watch::Receiver<Made>),
+    Ready { folder: Arc<Folder>, used: u64 },
+}
+
+impl std::fmt::Debug for Checkouts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Checkouts({})", self.shared.root.display())
+    }
+}
+
+impl Checkouts {
+    /// A store below `root`, which is made if missing and emptied behind.
+    ///
+    /// # Errors
+    /// When the folder cannot be made or emptied.
+    pub fn open(root: &Path, most_bytes: u64, fill: Fill, tasks: Tasks) -> io::Result<Self> {
+        fs::create_dir_all(trash(root))?;
+        let shared = Shared { root: root.to_owned(), most_bytes, fill, tasks, state: Mutex::default() };
+        let checkouts = Self { shared: Arc::new(shared) };
+        let stale: Vec<PathBuf> = list(&trash(root))?;
+        let graves = stale.iter().filter_map(|path| path.file_name()?.to_str()?.parse::<u64>().ok());
+        checkouts.shared.lock().trashed = graves.max().unwrap_or(0);
+        for path in list(root)? {
+            if path != trash(root) {
+                checkouts.shared.discard(&mut checkouts.shared.lock(), &path)?;
+            }
+        }
+        for path in stale {
+            checkouts.shared.remove_behind(path);
+        }
+        Ok(checkouts)
+    }
+
+    /// The folder with the content of a tree.
+    ///
+    /// CANCEL: the folder is made all the same and stays for the next caller.
+    ///
+    /// # Errors
+    /// See [`CheckoutError`]. The next call tries again.
+    pub async fn get(&self, repo: &RepoId, tree: &TreeId) -> Result<Arc<Folder>, CheckoutError> {
+        let key = (repo.clone(), tree.clone());
+        let mut made = {
+            let mut state = self.shared.lock();
+            state.clock += 1;
+            let now = state.clock;
+            match state.entries.get_mut(&key) {
+                Some(Entry::Ready { folder, used }) => {
+                    *used = now;
+                    return Ok(Arc::clone(folder));
+                }
+                Some(Entry::Making(made)) => made.clone(),
+                None => {
+                    let (done, made) = watch::channel(None);
+                    state.entries.insert(key.clone(), Entry::Making(made.clone()));
+                    let shared = Arc::clone(&self.shared);
+                    self.shared.tasks.spawn_blocking(move || Shared::make(&shared, key, &done));
+                    made
+                }
+            }
+        };
+        match made.wait_for(Option::is_some).await.map(|made| made.clone()) {
+            Ok(Some(made)) => made,
+            Ok(None) | Err(_) => Err(CheckoutError::BrokenOff { tree: tree.clone() }),
+        }
+    }
+
+    /// Bytes of all folders.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.shared.lock().bytes
+    }
+}
+
+impl Shared {
+    /// Blocking. Makes one folder, tells everyone who waits, then makes room.
+    fn make(shared: &Arc<Self>, key: Key, done: &watch::Sender<Made>) {
+        // INVARIANT: whatever happens to this thread, the entry does not stay in `Making`.
+        let forget = Forget { shared, key: &key };
+        let made = shared.write(&key);
+        if let Ok(folder) = &made {
+            let mut state = shared.lock();
+            state.clock += 1;
+            let entry = Entry::Ready { folder: Arc::clone(folder), used: state.clock };
+            state.bytes = state.bytes.saturating_add(folder.bytes);
+            state.entries.insert(key.clone(), entry);
+        }
+        drop(forget);
+        done.send_replace(Some(made));
+        shared.evict();
+    }
+
+    fn write(&self, (repo, tree): &Key) -> Result<Arc<Folder>, CheckoutError> {
+        let disk = |step| move |cause: io::Error| CheckoutError::Disk { step, cause: Arc::new(cause) };
+        let parent = self.parent(repo);
+        fs::create_dir_all(&parent).map_err(disk("make the store's folder"))?;
+        let path = parent.join(tree.as_str());
+        (self.fill)(repo, tree, &path)
+            .map_err(|cause| CheckoutError::Fill { tree: tree.clone(), cause: Arc::from(cause) })?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(&path, flags, Mode::empty())
+            .map_err(|errno| disk("open the folder")(io::Error::from(errno)))?;
+        let bytes = measure(&path).map_err(disk("measure the folder"))?;
+        Ok(Arc::new(Folder { fd: Arc::new(fd), path, bytes }))
+    }
+
+    /// Users' stores lie apart from the tenant's own, so that no user's name can stand for it.
+    fn parent(&self, repo: &RepoId) -> PathBuf {
+        let tenant = self.root.join(repo.tenant.as_str());
+        match &repo.user {
+            Some(user) => tenant.join("users").join(user.as_str()),
+            None => tenant.join("tenant"),
+        }
+    }
+
+    /// Removes the folders that were not used for longest until the rest fits.
+    fn evict(&self) {
+        let mut state = self.lock();
+        while state.bytes > self.most_bytes {
+            // Only the map holds it, and the map is locked: nobody can get hold of it any more.
+            let idle = state.entries.iter().filter_map(|(key, entry)| match entry {
+                Entry::Ready { folder, used } if Arc::strong_count(folder) == 1 => Some((*used, key)),
+                Entry::Ready { .. } | Entry::Making(_) => None,
+            });
+            let Some(oldest) = idle.min_by_key(|(used, _)| *used).map(|(_, key)| key.clone()) else { break };
+            if let Some(Entry::Ready { folder, .. }) = state.entries.remove(&oldest) {
+                state.bytes = state.bytes.saturating_sub(folder.bytes);
+                // The lock is held until the place is free for a new checkout of the same tree.
+                if let Err(cause) = self.discard(&mut state, &folder.path) {
+                    warn!(%cause, "checkout not removed");
+                }
+            }
+        }
+    }
+
+    /// Moves a folder out of the way and removes it behind.
+    fn discard(&self, state: &mut State, path: &Path) -> io::Result<()> {
+        state.trashed += 1;
+        let grave = trash(&self.root).join(state.trashed.to_string());
+        fs::rename(path, &grave)?;
+        self.remove_behind(grave);
+        Ok(())
+    }
+
+    fn remove_behind(&self, path: PathBuf) {
+        self.tasks.spawn_blocking(move || {
+            if let Err(cause) = remove(&path) {
+                warn!(%cause, "checkout not removed");
+            }
+        });
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Removes an entry that is still being made.
+struct Forget<'a> {
+    shared: &'a Shared,
+    key: &'a Key,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        if matches!(state.entries.get(self.key), Some(Entry::Making(_))) {
+            state.entries.remove(self.key);
+        }
+    }
+}
+
+fn list(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path())).collect()
+}
+
+/// No tenant's name begins with a dot.
+fn trash(root: &Path) -> PathBuf {
+    root.join(".trash")
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    if fs::symlink_metadata(path)?.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) }
+}
+
+/// Bytes below a folder, with a block for every entry; follows no link.
+fn measure(folder: &Path) -> io::Result<u64> {
+    const ENTRY: u64 = 4096;
+    let mut bytes = ENTRY;
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let metadata = entry.metadata()?;
+            bytes = bytes.saturating_add(ENTRY);
+            if metadata.is_dir() {
+                folders.push(entry.path());
+            } else {
+                bytes = bytes.saturating_add(metadata.len());
+            }
+        }
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,235 @@
+//! A node: its walls, its pools, its checkouts, and the runs that it drives.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bailey_protocol::id::{TemplateDigest, TemplateName};
+use bailey_protocol::limits::Limits;
+use bailey_protocol::node::{RunSpec, RunUpdate};
+use bailey_protocol::wall::WallKind;
+use futures_util::FutureExt;
+use futures_util::future::select_all;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use crate::checkout::{Checkouts, Fill};
+use crate::fault;
+use crate::jail::JailClient;
+use crate::pool::{Mint, Pool, Recipe};
+use crate::run;
+use crate::tasks::Tasks;
+use crate::wall::Wall;
+use crate::wall::container::ContainerWall;
+
+/// What a node needs to know.
+pub struct NodeConfig {
+    /// Writes a tree of a store as a folder.
+    pub fill: Fill,
+    /// Where slices of the tree are kept as folders; the node's alone.
+    pub checkouts: PathBuf,
+    /// Bytes that those may take while no run holds them.
+    pub checkout_bytes: u64,
+    /// Templates by name.
+    pub templates: BTreeMap<TemplateName, TemplateDigest>,
+    /// Sandboxes that wait, for each wall and template; 0 makes every run start cold.
+    pub parked: usize,
+    /// What a sandbox may use until its claim.
+    pub limits: Limits,
+    /// The most that a run may ask for.
+    pub ceiling: Limits,
+    /// How long things may take.
+    pub deadlines: Deadlines,
+    /// Makes sandbox ids.
+    pub mint: Mint,
+}
+
+impl std::fmt::Debug for NodeConfig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NodeConfig")
+            .field("templates", &self.templates)
+            .field("parked", &self.parked)
+            .finish_non_exhaustive()
+    }
+}
+
+/// How long things may take before they count as failed.
+#[derive(Debug, Clone, Copy)]
+pub struct Deadlines {
+    /// One answer of the jail.
+    pub jail: Duration,
+    /// From a run's arrival to a claimed sandbox, checkouts included.
+    pub claim: Duration,
+    /// An agent that comes up, and one that starts a program.
+    pub agent: Duration,
+    /// The next bytes of a collector.
+    pub collect: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        Self {
+            jail: Duration::from_secs(10),
+            claim: Duration::from_secs(60),
+            agent: Duration::from_secs(10),
+            collect: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Why a node cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum NodeError {
+    /// The socket to the jail cannot be used.
+    #[error("could not use the socket to the jail")]
+    Jail(#[source] io::Error),
+    /// The folder for checkouts cannot be used.
+    #[error("could not use the folder for checkouts")]
+    Checkouts(#[source] io::Error),
+}
+
+/// Sandboxes on this host. Cheap to clone.
+#[derive(Clone)]
+pub struct Node {
+    host: Arc<Host>,
+}
+
+/// What runs need of their node.
+pub(crate) struct Host {
+    pub(crate) pools: BTreeMap<(WallKind, TemplateDigest), Arc<Pool>>,
+    walls: Vec<Arc<dyn Wall>>,
+    pub(crate) templates: BTreeMap<TemplateName, TemplateDigest>,
+    pub(crate) checkouts: Checkouts,
+    pub(crate) ceiling: Limits,
+    pub(crate) deadlines: Deadlines,
+    pub(crate) tasks: Tasks,
+    /// Runs, apart from the tasks that only clean up.
+    runs: Tasks,
+    /// No new runs.
+    closing: CancellationToken,
+    /// Runs in flight end as `node_restarted`.
+    pub(crate) ending: CancellationToken,
+}
+
+impl Host {
+    /// Resolves when any wall is lost.
+    pub(crate) async fn wall_lost(&self) {
+        if self.walls.is_empty() {
+            std::future::pending::<()>().await;
+        }
+        select_all(self.walls.iter().map(|wall| wall.lost())).await;
+    }
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Node({:?})", self.host.walls)
+    }
+}
+
+impl Node {
+    /// Starts a node with the container wall on a connection to `bailey-jail`. Called inside a runtime.
+    ///
+    /// # Errors
+    /// See [`NodeError`].
+    pub fn start(jail: OwnedFd, config: NodeConfig) -> Result<Self, NodeError> {
+        let tasks = Tasks::new();
+        // The connection ends with its last user, so it is not among the tasks that a shutdown waits for.
+        let jail = JailClient::start(jail, &Tasks::new()).map_err(NodeError::Jail)?;
+        let container = ContainerWall::new(jail, tasks.clone(), config.deadlines.jail);
+        Self::with_walls(vec![Arc::new(container)], tasks, config)
+    }
+
+    /// Starts a node with the given walls, whose tasks are `tasks`.
+    ///
+    /// # Errors
+    /// See [`NodeError`].
+    pub fn with_walls(walls: Vec<Arc<dyn Wall>>, tasks: Tasks, config: NodeConfig) -> Result<Self, NodeError> {
+        let checkouts = Checkouts::open(&config.checkouts, config.checkout_bytes, config.fill, tasks.clone())
+            .map_err(NodeError::Checkouts)?;
+        let closing = CancellationToken::new();
+        let mut pools = BTreeMap::new();
+        for wall in &walls {
+            for template in config.templates.values() {
+                let recipe = Recipe {
+                    wall: Arc::clone(wall),
+                    template: template.clone(),
+                    limits: config.limits,
+                    up_within: config.deadlines.agent,
+                    mint: Arc::clone(&config.mint),
+                    tasks: tasks.clone(),
+                };
+                let pool = Arc::new(Pool::new(recipe, config.parked));
+                let (filled, stop) = (Arc::clone(&pool), closing.clone());
+                tasks.spawn(async move { filled.keep_full(stop).await });
+                pools.insert((wall.capabilities().kind, template.clone()), pool);
+            }
+        }
+        let host = Host {
+            pools,
+            walls,
+            templates: config.templates,
+            checkouts,
+            ceiling: config.ceiling,
+            deadlines: config.deadlines,
+            tasks,
+            runs: Tasks::new(),
+            closing,
+            ending: CancellationToken::new(),
+        };
+        Ok(Self { host: Arc::new(host) })
+    }
+
+    /// Carries out one run; resolves after its last update. `cancel` ends it as cancelled.
+    ///
+    /// CANCEL: the run goes on as if nobody listened any more: its sandbox is destroyed.
+    pub async fn run(&self, spec: RunSpec, updates: mpsc::Sender<RunUpdate>, cancel: CancellationToken) {
+        if self.host.closing.is_cancelled() {
+            drop(updates.send(RunUpdate::Failed { fault: fault::unavailable() }).await);
+            return;
+        }
+        let cancel = cancel.child_token();
+        let _cancelled_when_dropped = cancel.clone().drop_guard();
+        let host = Arc::clone(&self.host);
+        let driven = self.host.runs.spawn(run::drive(host, spec, updates.clone(), cancel));
+        if driven.await.is_err() {
+            // The owner panicked; its sandbox is destroyed, and the caller must not take silence for success.
+            drop(updates.send(RunUpdate::Failed { fault: fault::broken() }).await);
+        }
+    }
+
+    /// Parked sandboxes, over all pools.
+    #[must_use]
+    pub fn parked(&self) -> usize {
+        self.host.pools.values().map(|pool| pool.waiting()).sum()
+    }
+
+    /// Whether runs are taken: not shutting down, no wall lost.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        !self.host.closing.is_cancelled() && self.host.wall_lost().now_or_never().is_none()
+    }
+
+    /// Takes no new runs, gives those in flight `drain`, ends the rest as `node_restarted`, and destroys every sandbox.
+    pub async fn shutdown(&self, drain: Duration) {
+        /// Time for killing and for telling the ends.
+        const LAST: Duration = Duration::from_secs(5);
+        self.host.closing.cancel();
+        if timeout(drain, self.host.runs.finished()).await.is_err() {
+            info!("runs in flight are ended");
+            self.host.ending.cancel();
+            if timeout(LAST, self.host.runs.finished()).await.is_err() {
+                warn!("runs in flight whose callers take no updates are given up");
+            }
+        }
+        self.host.ending.cancel();
+        if timeout(LAST, self.host.tasks.finished()).await.is_err() {
+            warn!("sandboxes are left to the jail");
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! From a spec to a sandbox with its slices in place.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bailey_protocol::limits::{MAX_ARGS, MAX_ARGS_BYTES, MAX_MOUNTS, MAX_STDIN_BYTES};
+use bailey_protocol::node::{NodeFault, RunSpec};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
+use tracing::debug;
+
+use crate::checkout::Folder;
+use crate::fault;
+use crate::machine::Machine;
+use crate::node::Host;
+use crate::pool::Pool;
+use crate::wall::{ClaimMount, ClaimOrder};
+
+/// A sandbox that belongs to a run.
+pub(super) struct Claimed {
+    pub(super) machine: Machine,
+    /// Whether it was parked before.
+    pub(super) parked: bool,
+    /// When the claim began.
+    pub(super) at: Instant,
+    /// When its time is up.
+    pub(super) deadline: Instant,
+    /// Held so that the slices stay where they are.
+    _folders: Vec<Arc<Folder>>,
+}
+
+/// Claims a sandbox in a task of its own. CANCEL: the sandbox is destroyed as soon as the claim is through.
+pub(super) async fn claim(host: Arc<Host>, spec: Arc<RunSpec>) -> Result<Box<Claimed>, NodeFault> {
+    let (give, take) = oneshot::channel();
+    let within = host.deadlines.claim;
+    let tasks = host.tasks.clone();
+    tasks.spawn(async move {
+        drop(give.send(claim_whole(&host, &spec).await));
+    });
+    match timeout(within, take).await {
+        Ok(Ok(claimed)) => claimed,
+        Ok(Err(_dropped)) => Err(fault::unavailable()),
+        Err(_elapsed) => Err(fault::exhausted()),
+    }
+}
+
+async fn claim_whole(host: &Host, spec: &RunSpec) -> Result<Box<Claimed>, NodeFault> {
+    let pool = check(host, spec)?;
+    let mut mounts = Vec::with_capacity(spec.mounts.len());
+    let mut folders = Vec::with_capacity(spec.mounts.len());
+    for mount in &spec.mounts {
+        let folder = host.checkouts.get(&mount.repo, &mount.tree).await.map_err(|cause| fault::of_checkout(&cause))?;
+        let lower = Arc::clone(folder.fd());
+        mounts.push(ClaimMount { at: mount.at.clone(), writable: mount.writable, lower });
+        folders.push(folder);
+    }
+    let (machine, parked) = match pool.take() {
+        Some(machine) => (machine, true),
+        None => (pool.recipe().make().await.map_err(|cause| fault::of_machine(&cause))?, false),
+    };
+    debug!(run = %spec.run, sandbox = %machine.sandbox(), parked, "sandbox claimed");
+    let at = Instant::now();
+    let deadline = at + Duration::from_millis(spec.limits.timeout_ms);
+    let order = ClaimOrder { limits: spec.limits, mounts };
+    let claiming = machine.hold().wall().claim(machine.sandbox(), order);
+    claiming.await.map_err(|cause| fault::of_wall(&cause, "mount the slices"))?;
+    Ok(Box::new(Claimed { machine, parked, at, deadline, _folders: folders }))
+}
+
+/// Refuses what cannot be carried out here, before anything is spent on it.
+fn check<'a>(host: &'a Host, spec: &RunSpec) -> Result<&'a Pool, NodeFault> {
+    let template = host
+        .templates
+        .get(&spec.template)
+        .ok_or_else(|| fault::invalid(format!("template `{}` does not exist here", spec.template)))?;
+    let pool = host
+        .pools
+        .get(&(spec.wall, template.clone()))
+        .ok_or_else(|| fault::invalid(format!("wall `{}` is not available here", spec.wall)))?;
+    spec.limits.check(&host.ceiling).map_err(|cause| fault::of_limits(&cause))?;
+    let env_bytes: usize = spec.env.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
+    let arg_bytes: usize = spec.command.iter().map(|arg| arg.len() + 1).sum();
+    if spec.command.first().is_none_or(String::is_empty) {
+        return Err(fault::invalid("the command is empty"));
+    }
+    if spec.command.len() > MAX_ARGS || arg_bytes + env_bytes > MAX_ARGS_BYTES {
+        return Err(fault::invalid(format!("the command and its environment exceed {MAX_ARGS_BYTES} bytes")));
+    }
+    if spec.stdin.len() > MAX_STDIN_BYTES {
+        return Err(fault::invalid(format!("standard input exceeds {MAX_STDIN_BYTES} bytes")));
+    }
+    if spec.mounts.len() > MAX_MOUNTS {
+        return Err(fault::invalid(format!("more than {MAX_MOUNTS} mounts")));
+    }
+    Ok(pool)
+}
