@@ -1,0 +1,4 @@
+//! stub
+pub fn main() -> anyhow::Result<()> {
+    Ok(())
+}
