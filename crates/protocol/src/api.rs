@@ -199,8 +199,15 @@ pub struct RunResult {
     pub versions: Vec<NewVersion>,
     /// What a tree cannot hold and therefore dropped.
     pub notices: Vec<Notice>,
+    /// Notices beyond those listed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub more_notices: u64,
     /// What it used.
     pub usage: Usage,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// A version that a run made.

@@ -111,6 +111,7 @@ pub(super) fn abandon(db: &Connection, now_ms: u64) -> Result<Vec<RunId>, DbFaul
         output_dropped: 0,
         versions: Vec::new(),
         notices: Vec::new(),
+        more_notices: 0,
         usage: Usage::default(),
     });
     let mut change =
