@@ -9,6 +9,9 @@ mod runs;
 mod schema;
 mod worker;
 
+#[cfg(test)]
+mod tests;
+
 use std::path::Path;
 
 use bailey_policy::{Principal, RunCreatePermit, RunFacts, RunListPermit, RunReadPermit, StoreScope};

@@ -93,13 +93,20 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
-    fn drop(&mut self) {
+impl Worker {
+    /// Does what is queued, takes nothing more, and waits for the end of the thread.
+    pub(super) fn stop(&mut self) {
         drop(self.jobs.take());
         if let Some(thread) = self.thread.take() {
             // A panic there was reported by its own thread.
             drop(thread.join());
         }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.stop();
     }
 }
 
