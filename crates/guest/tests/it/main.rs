@@ -4,5 +4,6 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::print_stderr, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "tests may spawn and measure")]
 
+mod collect;
 mod exec;
 mod guest;
