@@ -1,0 +1,127 @@
+//! Writes a tree's files to disk, as a run's mount needs them.
+//!
+//! Everything is made relative to a descriptor of a folder that this module itself has just made, and nothing that
+//! exists is opened for writing, so that no link in the tree, and no name, leads anywhere else.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use bailey_protocol::id::TreeId;
+use bailey_protocol::path::MAX_PATH_DEPTH;
+use gix_hash::ObjectId;
+use rustix::fs::{Mode as Permissions, OFlags};
+
+use crate::blob::Blob;
+use crate::blob_store::folder::temporary_name;
+use crate::error::TreeError;
+use crate::object::{Mode, TreeItem, object_id};
+use crate::objects::Objects;
+use crate::store::Store;
+use crate::{name, path};
+
+impl Store {
+    /// Writes the folder `tree` of this store to `dest`, which appears at once and whole: real names, files 0644 or
+    /// 0755, folders 0755, links as links. Nothing happens when `dest` exists. Interrupted work is left beside `dest`
+    /// under a name that starts with `tmp_`; remove those at start.
+    ///
+    /// # Errors
+    /// When there is no such tree here, or storage fails.
+    pub fn checkout(&self, tree: &TreeId, dest: &Path) -> Result<(), TreeError> {
+        let tree = object_id(tree.as_str());
+        if self.objects().tree(&tree)?.is_none() {
+            return Err(TreeError::NotFound { path: tree.to_string() });
+        }
+        if dest.symlink_metadata().is_ok() {
+            return Ok(());
+        }
+        let parent = dest.parent().unwrap_or(Path::new("."));
+        std::fs::create_dir_all(parent).map_err(TreeError::storage("creating", parent.display()))?;
+        let temporary = parent.join(temporary_name());
+        let written = self.write_out(&tree, &temporary).and_then(|()| publish(&temporary, dest));
+        if temporary.symlink_metadata().is_ok()
+            && let Err(error) = std::fs::remove_dir_all(&temporary)
+        {
+            tracing::warn!(%error, folder = %temporary.display(), "a half-made checkout stays until the next start");
+        }
+        written
+    }
+
+    fn write_out(&self, tree: &ObjectId, folder: &Path) -> Result<(), TreeError> {
+        let fail = |error: rustix::io::Errno| TreeError::storage("creating", folder.display())(error.into());
+        rustix::fs::mkdir(folder, FOLDER).map_err(fail)?;
+        let open = rustix::fs::open(folder, FOLDER_FLAGS, Permissions::empty()).map_err(fail)?;
+        rustix::fs::fchmod(&open, FOLDER).map_err(fail)?;
+        fill(self.objects(), tree, open.as_fd(), "", 0)?;
+        // One sync for all: a checkout that was published must not be empty after a power cut.
+        rustix::fs::syncfs(&open).map_err(fail)
+    }
+}
+
+const FOLDER: Permissions = Permissions::from_bits_retain(0o755);
+const FOLDER_FLAGS: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const FILE_FLAGS: OFlags =
+    OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Another thread may have been faster with the same tree.
+fn publish(temporary: &Path, dest: &Path) -> Result<(), TreeError> {
+    match std::fs::rename(temporary, dest) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::DirectoryNotEmpty | io::ErrorKind::AlreadyExists) => Ok(()),
+        other => other.map_err(TreeError::storage("publishing", dest.display())),
+    }
+}
+
+fn fill(
+    objects: &Objects,
+    tree: &ObjectId,
+    folder: BorrowedFd<'_>,
+    shown: &str,
+    depth: usize,
+) -> Result<(), TreeError> {
+    if depth > MAX_PATH_DEPTH {
+        return Err(TreeError::corrupt(tree, "folders are nested deeper than any that is written here"));
+    }
+    let tree = objects.known_tree(tree)?;
+    for item in &tree.entries {
+        let real = name::unescape(&item.filename);
+        let shown = path::join_display(shown, &item.filename);
+        name::check(&real).map_err(|rule| TreeError::corrupt(&shown, rule))?;
+        if item.mode.is_tree() {
+            let below = make_folder(folder, &real).map_err(TreeError::storage("creating", &shown))?;
+            fill(objects, &item.oid, below.as_fd(), &shown, depth + 1)?;
+        } else {
+            write_item(objects, item, folder, &real, &shown)?;
+        }
+    }
+    Ok(())
+}
+
+fn make_folder(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
+    rustix::fs::mkdirat(parent, name, FOLDER)?;
+    let open = rustix::fs::openat(parent, name, FOLDER_FLAGS, Permissions::empty())?;
+    rustix::fs::fchmod(&open, FOLDER)?;
+    Ok(open)
+}
+
+fn write_item(
+    objects: &Objects,
+    item: &TreeItem,
+    folder: BorrowedFd<'_>,
+    name: &[u8],
+    shown: &str,
+) -> Result<(), TreeError> {
+    let fail = |error: io::Error| TreeError::storage("writing", shown)(error);
+    let mut content = Blob::new(item.oid, false, objects.open_file(&item.oid)?);
+    if item.mode.kind() == Mode::Link {
+        let mut target = Vec::new();
+        io::Read::read_to_end(&mut content, &mut target).map_err(fail)?;
+        return rustix::fs::symlinkat(target, folder, name).map_err(|error| fail(error.into()));
+    }
+    let mode = if item.mode.kind() == Mode::BlobExecutable { 0o755 } else { 0o644 };
+    let mode = Permissions::from_bits_retain(mode);
+    let file = rustix::fs::openat(folder, name, FILE_FLAGS, mode).map_err(|error| fail(error.into()))?;
+    rustix::fs::fchmod(&file, mode).map_err(|error| fail(error.into()))?;
+    let mut file = File::from(file);
+    io::copy(&mut content, &mut file).map(drop).map_err(fail)
+}

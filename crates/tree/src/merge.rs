@@ -1,0 +1,126 @@
+//! Three-way merge by path: what one side changed wins over what the other left alone.
+
+use std::collections::BTreeMap;
+
+use bailey_protocol::id::VersionId;
+use gix_hash::{Kind as HashKind, ObjectId};
+
+use crate::commit::CommitMeta;
+use crate::error::TreeError;
+use crate::object::{Mode, Tree, TreeItem, object_id, version_id};
+use crate::path;
+use crate::staging::Staging;
+use crate::store::Store;
+
+/// What became of a merge.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Merge {
+    /// The version that has both sides' changes.
+    Merged(VersionId),
+    /// The paths that both sides changed, each differently; at most 1,000. Bytes that are not UTF-8 are replaced.
+    Conflict(Vec<String>),
+}
+
+const MAX_CONFLICTS: usize = 1000;
+
+impl Store {
+    /// Brings what `theirs` changed (against its first parent) onto `head`. Content is never mixed within a file.
+    ///
+    /// # Errors
+    /// When a version is not here, or storage fails.
+    pub fn merge(&self, head: Option<&VersionId>, theirs: &VersionId, meta: &CommitMeta) -> Result<Merge, TreeError> {
+        let their_commit = self.commit_of(theirs)?;
+        let base = their_commit.parents.first();
+        if head.map(|head| object_id(head.as_str())).as_ref() == base {
+            return Ok(Merge::Merged(theirs.clone()));
+        }
+        let base = base.map(version_id);
+        let (base, ours) = (self.root_of(base.as_ref())?, self.root_of(head)?);
+        self.ensure()?;
+        let mut work = Work { staging: Staging::begin(self.objects())?, conflicts: Vec::new() };
+        let tree = work.merge(&base, &ours, &their_commit.tree, "")?;
+        if !work.conflicts.is_empty() {
+            return Ok(Merge::Conflict(work.conflicts));
+        }
+        let parents: Vec<ObjectId> = head.into_iter().chain([theirs]).map(|id| object_id(id.as_str())).collect();
+        work.staging.commit(&tree, &parents, meta).map(Merge::Merged)
+    }
+}
+
+struct Work<'a> {
+    staging: Staging<'a>,
+    conflicts: Vec<String>,
+}
+
+type Side<'t> = Option<&'t TreeItem>;
+
+impl Work<'_> {
+    fn merge(
+        &mut self,
+        base: &ObjectId,
+        ours: &ObjectId,
+        theirs: &ObjectId,
+        shown: &str,
+    ) -> Result<ObjectId, TreeError> {
+        if ours == theirs || base == theirs {
+            return Ok(*ours);
+        }
+        if base == ours {
+            return Ok(*theirs);
+        }
+        let objects = self.staging.objects();
+        let trees = [objects.known_tree(base)?, objects.known_tree(ours)?, objects.known_tree(theirs)?];
+        let mut items = Vec::new();
+        for (name, [base, ours, theirs]) in beside(trees.each_ref().map(|tree| &**tree)) {
+            if same(ours, theirs) || same(base, theirs) {
+                items.extend(ours.cloned());
+            } else if same(base, ours) {
+                items.extend(theirs.cloned());
+            } else {
+                items.extend(self.both_changed(base, ours, theirs, &path::join_display(shown, name))?);
+            }
+        }
+        self.staging.add_tree(items)
+    }
+
+    /// Two folders are merged, whether or not there was one before; anything else is a conflict.
+    fn both_changed(
+        &mut self,
+        base: Side<'_>,
+        ours: Side<'_>,
+        theirs: Side<'_>,
+        shown: &str,
+    ) -> Result<Option<TreeItem>, TreeError> {
+        let (Some(ours), Some(theirs)) = (folder(ours), folder(theirs)) else {
+            if self.conflicts.len() < MAX_CONFLICTS {
+                self.conflicts.push(shown.to_owned());
+            }
+            return Ok(None);
+        };
+        let base = folder(base).map_or(ObjectId::empty_tree(HashKind::Sha1), |base| base.oid);
+        let oid = self.merge(&base, &ours.oid, &theirs.oid, shown)?;
+        Ok(Some(TreeItem { mode: Mode::Tree.into(), filename: ours.filename.clone(), oid }))
+    }
+}
+
+fn folder(side: Side<'_>) -> Side<'_> {
+    side.filter(|item| item.mode.is_tree())
+}
+
+pub(crate) fn same(a: Side<'_>, b: Side<'_>) -> bool {
+    a.map(|item| (item.mode, item.oid)) == b.map(|item| (item.mode, item.oid))
+}
+
+/// The entries of several trees beside each other, by stored name.
+pub(crate) fn beside<const N: usize>(trees: [&Tree; N]) -> BTreeMap<&[u8], [Side<'_>; N]> {
+    let mut rows: BTreeMap<&[u8], [Side<'_>; N]> = BTreeMap::new();
+    for (column, tree) in trees.into_iter().enumerate() {
+        for item in &tree.entries {
+            let row = rows.entry(item.filename.as_slice()).or_insert([None; N]);
+            if let Some(cell) = row.get_mut(column) {
+                *cell = Some(item);
+            }
+        }
+    }
+    rows
+}

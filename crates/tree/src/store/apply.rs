@@ -1,0 +1,148 @@
+//! Applying what a run changed.
+
+use std::io::Read;
+
+use bailey_protocol::change::NoticeReason;
+use bailey_protocol::id::VersionId;
+use bailey_protocol::path::{MAX_PATH_BYTES, MAX_PATH_DEPTH, RepoId};
+
+use super::read::Found;
+use super::write::parents_of;
+use super::{Applied, MAX_NOTICES, Store};
+use crate::changes::{ChangeReader, Record};
+use crate::commit::CommitMeta;
+use crate::edits::{EditFault, Edits, MAX_EDIT_BYTES};
+use crate::error::TreeError;
+use crate::object::Mode;
+use crate::path;
+use crate::staging::Staging;
+
+impl Store {
+    /// Applies a change stream below `inner` and makes a version of the result. All of the stream counts, or nothing:
+    /// one that is broken or cut off changes nothing. Memory grows with the number of changes, not with their content.
+    ///
+    /// # Errors
+    /// When the stream is not a whole, valid one, `inner` is not a folder, there is no such base here, or storage fails.
+    pub fn apply_changes(
+        &self,
+        base: Option<&VersionId>,
+        inner: &str,
+        stream: &mut dyn Read,
+        meta: &CommitMeta,
+    ) -> Result<Applied, TreeError> {
+        let root = self.root_of(base)?;
+        let mount = path::parse_inner(inner)?;
+        self.check_parents(&root, inner)?;
+        if let Some(Found::File(_)) = self.find(&root, inner)? {
+            return Err(TreeError::NotADirectory { path: inner.to_owned() });
+        }
+        self.ensure()?;
+        let mut intake = Intake {
+            staging: Staging::begin(self.objects())?,
+            edits: Edits::default(),
+            mount,
+            room: Room::below(&self.repo.id, inner),
+            notices: Vec::new(),
+            more_notices: 0,
+        };
+        let mut reader = ChangeReader::new(stream);
+        while intake.take(&mut reader)? {}
+        let Intake { mut staging, edits, notices, more_notices, .. } = intake;
+        let tree = edits.apply(&mut staging, &root)?;
+        let version = if tree == root { None } else { Some(staging.commit(&tree, &parents_of(base), meta)?) };
+        Ok(Applied { version, notices, more_notices })
+    }
+}
+
+/// The changes of one stream so far.
+struct Intake<'a> {
+    staging: Staging<'a>,
+    edits: Edits,
+    mount: Vec<&'a [u8]>,
+    room: Room,
+    notices: Vec<(Vec<u8>, NoticeReason)>,
+    more_notices: u64,
+}
+
+impl Intake<'_> {
+    /// Takes one record; `false` after the last.
+    fn take(&mut self, reader: &mut ChangeReader<'_>) -> Result<bool, TreeError> {
+        match reader.next()? {
+            Record::End => return Ok(false),
+            Record::Notice { path, reason } => self.notice(path, reason),
+            Record::File { path, size, .. } if !self.room.holds(&path) => {
+                reader.skip(size)?;
+                self.notice(path, NoticeReason::PathTooLong);
+            }
+            Record::Directory { path } | Record::Symlink { path, .. } if !self.room.holds(&path) => {
+                self.notice(path, NoticeReason::PathTooLong);
+            }
+            Record::Directory { path } => {
+                let done = self.edits.make_folder(&below(&self.mount, &path));
+                done.map_err(|fault| edit_error(&fault, reader))?;
+            }
+            Record::Delete { path } => {
+                let done = self.edits.remove(&below(&self.mount, &path));
+                done.map_err(|fault| edit_error(&fault, reader))?;
+            }
+            Record::Symlink { path, target } => {
+                let id = self.staging.add_file(target.len() as u64, &mut target.as_slice())?;
+                let done = self.edits.put(&below(&self.mount, &path), Mode::Link, id);
+                done.map_err(|fault| edit_error(&fault, reader))?;
+            }
+            Record::File { path, executable, size } => {
+                let staged = self.staging.add_file(size, &mut reader.content());
+                let id = staged.map_err(|error| reader.content_error(error))?;
+                let mode = if executable { Mode::BlobExecutable } else { Mode::Blob };
+                let done = self.edits.put(&below(&self.mount, &path), mode, id);
+                done.map_err(|fault| edit_error(&fault, reader))?;
+            }
+        }
+        Ok(true)
+    }
+
+    fn notice(&mut self, path: Vec<u8>, reason: NoticeReason) {
+        if self.notices.len() < MAX_NOTICES {
+            self.notices.push((path, reason));
+        } else {
+            self.more_notices += 1;
+        }
+    }
+}
+
+fn below<'p>(mount: &[&'p [u8]], path: &'p [u8]) -> Vec<&'p [u8]> {
+    mount.iter().copied().chain(path.split(|byte| *byte == b'/')).collect()
+}
+
+fn edit_error(fault: &EditFault, reader: &ChangeReader<'_>) -> TreeError {
+    match fault {
+        EditFault::BelowAFile => reader.fault("something below a file"),
+        EditFault::TooMany => TreeError::TooLarge { what: "the set of changed names", limit: MAX_EDIT_BYTES as u64 },
+    }
+}
+
+/// What a path below a mount may have, so that `/tenants/…` and it together are still a path of the tree.
+#[derive(Debug, Clone, Copy)]
+struct Room {
+    bytes: usize,
+    names: usize,
+}
+
+impl Room {
+    fn below(repo: &RepoId, inner: &str) -> Self {
+        let (mut bytes, mut names) = ("/tenants/".len() + repo.tenant.as_str().len() + 1, 2);
+        if let Some(user) = &repo.user {
+            bytes += "users/".len() + user.as_str().len() + 1;
+            names += 2;
+        }
+        if !inner.is_empty() {
+            bytes += inner.len() + 1;
+            names += inner.split('/').count();
+        }
+        Self { bytes: MAX_PATH_BYTES.saturating_sub(bytes), names: MAX_PATH_DEPTH.saturating_sub(names) }
+    }
+
+    fn holds(&self, path: &[u8]) -> bool {
+        path.len() <= self.bytes && path.split(|byte| *byte == b'/').count() <= self.names
+    }
+}

@@ -1,0 +1,129 @@
+//! Changing one path.
+
+use std::io::Read;
+
+use bailey_protocol::id::VersionId;
+
+use super::Store;
+use super::read::Found;
+use crate::commit::CommitMeta;
+use crate::edits::{EditFault, Edits, MAX_EDIT_BYTES};
+use crate::error::TreeError;
+use crate::object::{Mode, object_id};
+use crate::pack::LARGE;
+use crate::path;
+use crate::staging::Staging;
+
+impl Store {
+    /// Puts a file at `inner`, making folders on the way and replacing a file or link that is there. Returns `base`
+    /// when that has the very file already. Memory is flat.
+    ///
+    /// # Errors
+    /// When a folder is there, a file or link is on the way, the content is longer than `max_bytes` or breaks off,
+    /// there is no such base here, or storage fails.
+    pub fn write_file(
+        &self,
+        base: Option<&VersionId>,
+        inner: &str,
+        content: &mut dyn Read,
+        max_bytes: u64,
+        executable: bool,
+        meta: &CommitMeta,
+    ) -> Result<VersionId, TreeError> {
+        let names = path::parse_inner(inner)?;
+        let root = self.root_of(base)?;
+        if let Some(Found::Folder(_)) = self.find(&root, inner)? {
+            return Err(TreeError::IsADirectory { path: inner.to_owned() });
+        }
+        self.check_parents(&root, inner)?;
+        self.ensure()?;
+        let mut staging = Staging::begin(self.objects())?;
+        let id = self.stage_content(&mut staging, content, max_bytes)?;
+        let mode = if executable { Mode::BlobExecutable } else { Mode::Blob };
+        let mut edits = Edits::default();
+        edits.put(&names, mode, id).map_err(|fault| edit_error(&fault, inner))?;
+        let tree = edits.apply(&mut staging, &root)?;
+        match base {
+            Some(base) if tree == root => Ok(base.clone()),
+            _ => staging.commit(&tree, &parents_of(base), meta),
+        }
+    }
+
+    /// Removes what is at `inner`; its folder stays, even if empty. `None` when nothing was there.
+    ///
+    /// # Errors
+    /// When there is no such base here, or storage fails.
+    pub fn delete(
+        &self,
+        base: Option<&VersionId>,
+        inner: &str,
+        meta: &CommitMeta,
+    ) -> Result<Option<VersionId>, TreeError> {
+        let names = path::parse_inner(inner)?;
+        let root = self.root_of(base)?;
+        if names.is_empty() {
+            return Err(TreeError::InvalidPath { path: inner.to_owned(), rule: "the root of a tree stays" });
+        }
+        if base.is_none() || self.find(&root, inner)?.is_none() {
+            return Ok(None);
+        }
+        self.ensure()?;
+        let mut staging = Staging::begin(self.objects())?;
+        let mut edits = Edits::default();
+        edits.remove(&names).map_err(|fault| edit_error(&fault, inner))?;
+        let tree = edits.apply(&mut staging, &root)?;
+        staging.commit(&tree, &parents_of(base), meta).map(Some)
+    }
+
+    /// That nothing on the way to `inner` is a file or link.
+    pub(super) fn check_parents(&self, root: &gix_hash::ObjectId, inner: &str) -> Result<(), TreeError> {
+        let mut cuts = inner.match_indices('/').filter_map(|(at, _)| inner.get(..at));
+        cuts.try_for_each(|parent| match self.find(root, parent)? {
+            Some(Found::File(_)) => Err(TreeError::NotADirectory { path: parent.to_owned() }),
+            Some(Found::Folder(_)) | None => Ok(()),
+        })
+    }
+
+    /// Git hashes a file's size before its bytes: what does not fit into memory waits in a scratch file.
+    fn stage_content(
+        &self,
+        staging: &mut Staging<'_>,
+        content: &mut dyn Read,
+        max_bytes: u64,
+    ) -> Result<gix_hash::ObjectId, TreeError> {
+        let too_large = || TreeError::TooLarge { what: "the file", limit: max_bytes };
+        let input = |source| TreeError::Input { source };
+        let mut content = content.take(max_bytes.saturating_add(1));
+        let mut head = Vec::new();
+        content.by_ref().take(LARGE).read_to_end(&mut head).map_err(input)?;
+        if head.len() as u64 > max_bytes {
+            return Err(too_large());
+        }
+        if (head.len() as u64) < LARGE {
+            return staging.add_file(head.len() as u64, &mut head.as_slice());
+        }
+        let mut scratch = self.objects().scratch()?;
+        let mut piece = head;
+        while !piece.is_empty() {
+            scratch.append(&piece)?;
+            if scratch.length() > max_bytes {
+                return Err(too_large());
+            }
+            piece.clear();
+            content.by_ref().take(64 << 10).read_to_end(&mut piece).map_err(input)?;
+        }
+        let size = scratch.length();
+        staging.add_file(size, &mut scratch.reader()?)
+    }
+}
+
+pub(super) fn parents_of(base: Option<&VersionId>) -> Vec<gix_hash::ObjectId> {
+    base.iter().map(|base| object_id(base.as_str())).collect()
+}
+
+fn edit_error(fault: &EditFault, inner: &str) -> TreeError {
+    match fault {
+        EditFault::BelowAFile => TreeError::NotADirectory { path: inner.to_owned() },
+        EditFault::TooMany => TreeError::TooLarge { what: "the set of changed names", limit: MAX_EDIT_BYTES as u64 },
+    }
+}
