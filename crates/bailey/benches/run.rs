@@ -84,7 +84,14 @@ async fn sustained(server: &Server, template: &Template, kind: &str) -> anyhow::
     let bare = rate(|| async { template.run(&["true"]).await.map(|()| true) }).await?;
     let goal = (kind == "parked").then_some(Goal::RateAtLeast(150.0));
     let note = format!("{CONCURRENCY} callers in a closed loop for {SUSTAINED_SECONDS} s");
-    Ok(Row::rate(format!("sustained runs of true, {kind}"), ours, "bwrap --unshare-all, same template", bare, goal, note))
+    Ok(Row::rate(
+        format!("sustained runs of true, {kind}"),
+        ours,
+        "bwrap --unshare-all, same template",
+        bare,
+        goal,
+        note,
+    ))
 }
 
 async fn rate<F>(one: impl Fn() -> F) -> anyhow::Result<(usize, f64)>

@@ -26,7 +26,10 @@ impl Template {
         ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let prepared: Prepared = serde_json::from_slice(&output.stdout).context("read what was prepared")?;
         let at = tempfile::tempdir()?;
-        call("mount", &["-t".as_ref(), "erofs".as_ref(), "-o".as_ref(), "ro,loop".as_ref(), &prepared.image, at.path()])?;
+        call(
+            "mount",
+            &["-t".as_ref(), "erofs".as_ref(), "-o".as_ref(), "ro,loop".as_ref(), &prepared.image, at.path()],
+        )?;
         Ok(Self { at })
     }
 
@@ -56,7 +59,8 @@ impl Drop for Template {
 }
 
 fn call(program: &str, arguments: &[&Path]) -> anyhow::Result<()> {
-    let status = std::process::Command::new(program).args(arguments).status().with_context(|| format!("start {program}"))?;
+    let status =
+        std::process::Command::new(program).args(arguments).status().with_context(|| format!("start {program}"))?;
     ensure!(status.success(), "{program} ended with {status}");
     Ok(())
 }

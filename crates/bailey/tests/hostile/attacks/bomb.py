@@ -1,0 +1,65 @@
+# R01, R03, R05, R06, R11, K23: more of everything than there is.
+hoard = []
+what, most = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1 << 60
+
+
+def fork():
+    """Every process forks as fast as it can."""
+    count = 0
+    while count < most:
+        try:
+            if os.fork() == 0:
+                if most < 1 << 60:
+                    time.sleep(3600)
+        except OSError:
+            time.sleep(0.001)
+        count += 1
+
+
+def memory():
+    for _ in range(4):
+        if most == 1 << 60 and os.fork() == 0:
+            break
+    while sum(map(len, hoard)) < most:
+        hoard.append(bytearray(b"x") * (1 << 24))
+
+
+def disk():
+    """Files that grow and holes that are filled; then the same through a second name."""
+    written = 0
+    with open("/data/grow" if os.path.isdir("/data") and os.access("/data", os.W_OK) else "/tmp/grow", "wb", 0) as out:
+        while written < most:
+            written += out.write(b"x" * (1 << 20))
+    print("written", written)
+
+
+def inodes():
+    for number in range(most):
+        os.close(os.open(f"/tmp/{number}", os.O_CREAT | os.O_WRONLY))
+    print("made", number)
+
+
+def output():
+    block = b"o" * 65536
+    sent = 0
+    while sent < most:
+        sent += os.write(1, block)
+        os.write(2, b"e" * 1024)
+
+
+def orphans():
+    for _ in range(most):
+        try:
+            if os.fork() == 0:
+                if os.fork() == 0:
+                    os._exit(0)
+                os._exit(0)
+            os.wait()
+        except OSError:
+            time.sleep(0.01)
+    time.sleep(0.5)
+    hold()
+
+
+attempt({"fork": fork, "memory": memory, "disk": disk, "inodes": inodes, "output": output, "orphans": orphans}[what])
+hold()

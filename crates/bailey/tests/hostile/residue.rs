@@ -1,0 +1,181 @@
+//! R20, O6: after a thousand runs, and after each way that a run can end, nothing is left.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::host::{self, Process, within};
+use crate::run::Order;
+use crate::server::{Server, User, alone, cache, scratch};
+
+/// Everything that a leak would make grow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Residue {
+    counts: BTreeMap<String, usize>,
+}
+
+fn count(folder: &Path) -> usize {
+    let Ok(entries) = std::fs::read_dir(folder) else { return 0 };
+    let entries = entries.filter_map(Result::ok);
+    entries
+        .map(|entry| 1 + if entry.file_type().is_ok_and(|kind| kind.is_dir()) { count(&entry.path()) } else { 0 })
+        .sum()
+}
+
+impl Residue {
+    /// What a server holds now. `ledger` is its part of the cgroup tree, `cache` its own template cache.
+    pub(crate) fn of(server: &Server, ledger: &str, cache: &Path) -> Self {
+        let mut counts = Self::outside(ledger, cache);
+        let mut add = |name: &str, count: usize| counts.insert(name.to_owned(), count);
+        let serve = server.serve();
+        let me = Process(i32::try_from(std::process::id()).unwrap());
+        add("processes", server.jail.family().len());
+        add("descriptors of the jail", server.jail.descriptors().len());
+        add("descriptors of the server", serve.descriptors().len());
+        add("mounts of the jail", server.jail.mounts().len());
+        add("mounts of the server", serve.mounts().len());
+        let data = server.data().to_string_lossy().into_owned();
+        add(
+            "mounts of the host",
+            me.mounts().iter().filter(|mount| mount.contains("bailey") || mount.contains(&data)).count(),
+        );
+        add("the jail's files", count(&server.data().join("jail")));
+        add("checkouts", count(&server.data().join("serve/checkouts")));
+        Self { counts }
+    }
+
+    /// What can stay behind a server that is gone.
+    pub(crate) fn outside(ledger: &str, cache: &Path) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        counts.insert("cgroups".to_owned(), host::cgroups(ledger).len());
+        counts.insert("loop devices".to_owned(), host::loops(&cache.to_string_lossy()).len());
+        let strays = host::processes().into_iter().filter(|process| {
+            std::fs::read_to_string(process.path("cgroup")).is_ok_and(|groups| groups.contains(ledger))
+        });
+        counts.insert("processes in its cgroups".to_owned(), strays.count());
+        counts
+    }
+
+    pub(crate) fn differences(&self, other: &Self) -> Vec<String> {
+        let keys = self.counts.keys();
+        let differs = keys.filter(|key| self.counts.get(*key) != other.counts.get(*key));
+        differs.map(|key| format!("{key}: {:?} -> {:?}", self.counts.get(key), other.counts.get(key))).collect()
+    }
+}
+
+/// A server with a template cache of its own, so that its loop devices can be told from others'.
+pub(crate) fn server_of_its_own(name: &str, config: &str) -> (Server, PathBuf) {
+    let folder = scratch().join(name);
+    let own = folder.join("cache");
+    std::fs::create_dir_all(own.join("templates")).unwrap();
+    for entry in std::fs::read_dir(cache().join("templates")).unwrap().filter_map(Result::ok) {
+        let target = own.join("templates").join(entry.file_name());
+        if std::fs::hard_link(entry.path(), &target).is_err() {
+            std::fs::copy(entry.path(), &target).unwrap();
+        }
+    }
+    std::fs::write(folder.join("config.toml"), config).unwrap();
+    let server = Server::start_in(&folder, &[("BAILEY_CACHE", &own.to_string_lossy())]);
+    (server, own)
+}
+
+/// The server's part of the cgroup tree: `bailey/{ledger id}/`.
+pub(crate) fn ledger(server: &Server, user: &User) -> String {
+    let live = server.hold(user, &Order::attack("holder", &[]));
+    let groups = std::fs::read_to_string(live.init().path("cgroup")).unwrap();
+    let sandbox = live.so_far().sandbox.clone();
+    live.end();
+    let path = groups.lines().find(|line| line.contains(&sandbox)).unwrap();
+    let before = path.split(&sandbox).next().unwrap();
+    let ledger = before.trim_end_matches('/').rsplit('/').next().unwrap();
+    assert!(ledger.len() > 4, "no ledger id in {path}");
+    format!("bailey/{ledger}/")
+}
+
+#[test]
+fn r20_a_thousand_runs_leave_nothing() {
+    const RUNS: usize = 1000;
+    let _guard = alone();
+    let _prepared = crate::server::shared();
+    let (server, own) = server_of_its_own("residue", "");
+    let (ana, gus) = (server.user("acme", "ana"), server.user("globex", "gus"));
+    let ledger = ledger(&server, &ana);
+    let mixed = |from: usize, to: usize| {
+        let one = |number: usize| {
+            let user = if number.is_multiple_of(2) { &ana } else { &gus };
+            match number % 50 {
+                7 => drop(server.run(user, &Order::shell("sleep 5").limit("timeout_ms", 30))),
+                17 => drop(server.hold(user, &Order::attack("holder", &[])).end()),
+                27 => drop(server.run(user, &Order::shell("setsid sleep 60 & kill -9 $$"))),
+                3 | 13 | 23 => {
+                    server.run(user, &Order::shell("date +%N > /data/now").data(user, "churn")).succeeded();
+                }
+                33 => drop(server.post_run(user, &Order::command(&["/no/such/program"])).unwrap()),
+                43 => drop(server.post_run(user, &Order::shell("yes")).unwrap()),
+                _ => drop(server.run(user, &Order::command(&["true"])).succeeded()),
+            }
+        };
+        std::thread::scope(|scope| {
+            for worker in 0..3 {
+                let one = &one;
+                scope.spawn(move || (from..to).filter(|number| number % 3 == worker).for_each(one));
+            }
+        });
+    };
+    mixed(0, 60);
+    // Runs whose caller went away end on their own time.
+    let idle = || server.request(&ana, "GET", "/v1/runs", b"").body.windows(9).all(|part| part != b"\"running\"");
+    let settle = || {
+        within(Duration::from_secs(70), || {
+            idle()
+                && host::cgroups(&ledger).len() == {
+                    std::thread::sleep(Duration::from_millis(300));
+                    host::cgroups(&ledger).len()
+                }
+        })
+    };
+    assert!(settle(), "the first runs do not end");
+    let before = Residue::of(&server, &ledger, &own);
+    let memory = (server.jail.resident(), server.serve().resident());
+    mixed(60, 60 + RUNS);
+    assert!(settle(), "the last runs do not end");
+    let mut last = before.clone();
+    let flat = within(Duration::from_secs(10), || {
+        last = Residue::of(&server, &ledger, &own);
+        // Checkouts are a cache: it may hold one per version that was mounted, until it is swept.
+        last.counts.insert("checkouts".to_owned(), before.counts["checkouts"]);
+        last == before
+    });
+    assert!(flat, "after {RUNS} runs: {:#?}", before.differences(&last));
+    let grown = (server.jail.resident().saturating_sub(memory.0), server.serve().resident().saturating_sub(memory.1));
+    assert!(grown.0 < 4 << 20 && grown.1 < 48 << 20, "memory grew by {grown:?} bytes");
+    let temporary = std::fs::read_dir("/tmp").unwrap().filter_map(Result::ok);
+    let ours: Vec<_> = temporary
+        .map(|entry| entry.file_name())
+        .filter(|name| name.to_string_lossy().contains("bailey-jail"))
+        .collect();
+    assert!(ours.is_empty(), "{ours:?}");
+    assert!(server.stop(), "the server does not end");
+    let gone = within(Duration::from_secs(5), || Residue::outside(&ledger, &own).values().all(|count| *count == 0));
+    assert!(gone, "behind a server that has ended: {:?}", Residue::outside(&ledger, &own));
+}
+
+#[test]
+fn o6_the_residue_check_sees_what_is_planted() {
+    let ledger = "bailey/hostileplant/";
+    let nowhere = Path::new("/nowhere");
+    assert!(Residue::outside(ledger, nowhere).values().all(|count| *count == 0));
+    let group = Path::new("/sys/fs/cgroup/unified");
+    let root = if group.exists() { group } else { Path::new("/sys/fs/cgroup") };
+    let planted = root.join("bailey/hostileplant/sbxplanted");
+    std::fs::create_dir_all(&planted).unwrap();
+    let mut sleeper = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+    std::fs::write(planted.join("cgroup.procs"), sleeper.id().to_string()).unwrap();
+    let seen = Residue::outside(ledger, nowhere);
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+    let removed = within(Duration::from_secs(2), || std::fs::remove_dir(&planted).is_ok());
+    assert!(removed);
+    std::fs::remove_dir(planted.parent().unwrap()).unwrap();
+    assert_eq!((seen["cgroups"], seen["processes in its cgroups"]), (1, 1), "{seen:?}");
+}
