@@ -1,1 +1,36 @@
-fn main() {}
+//! The binary people install: command line, configuration, and the wiring of control to node.
+//!
+//! `bailey serve` as root checks its host and becomes `bailey-jail` ([`serve::launch`]), which starts the same binary
+//! again under its own uid ([`serve::supervised`]). Every other verb is a client of the HTTP API ([`verb`]), but for
+//! `token`, `doctor` and `template`, which work on the machine itself.
+
+mod cli;
+mod client;
+mod config;
+mod exit;
+mod progress;
+mod serve;
+mod template;
+mod terminal;
+mod verb;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    match cli::Cli::try_parse_from(&arguments) {
+        Ok(cli) => verb::carry_out(cli),
+        Err(error) => {
+            let print = error.print();
+            match (error.use_stderr(), print) {
+                (false, Ok(())) => ExitCode::SUCCESS,
+                (false, Err(_)) => ExitCode::from(exit::FAILED),
+                // `bailey run` leaves the low codes to the program that it runs.
+                (true, _) if arguments.get(1).is_some_and(|verb| verb == "run") => ExitCode::from(exit::NO_RESULT),
+                (true, _) => ExitCode::from(exit::USAGE),
+            }
+        }
+    }
+}

@@ -79,7 +79,7 @@ pub fn restrict(grants: &[Grant<'_>]) -> Result<i32, LandlockError> {
 }
 
 /// The kernel's interface number; 0 or less if there is none.
-fn offered() -> i32 {
+pub fn offered() -> i32 {
     const VERSION: u32 = 1;
     // SAFETY: with the version flag the kernel reads no memory: the pointer must be null and the size 0.
     let answer =

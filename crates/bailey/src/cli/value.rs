@@ -1,0 +1,125 @@
+//! Values as people type them.
+
+use std::time::Duration;
+
+use bailey_protocol::api::MountRequest;
+use bailey_protocol::wall::WallKind;
+
+/// `500ms`, `30s`, `5m`, `1h`, `7d`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let rule = || format!("`{text}` is no time: use a number and one of ms, s, m, h, d, such as `30s`");
+    let digits = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(rule)?;
+    let (number, unit) = text.split_at_checked(digits).ok_or_else(rule)?;
+    let number: u64 = number.parse().map_err(|_not_a_number| rule())?;
+    let factor = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return Err(rule()),
+    };
+    number.checked_mul(factor).map(Duration::from_millis).ok_or_else(rule)
+}
+
+/// `65536`, `64K`, `512M`, `2G`, in powers of 1,024.
+pub(super) fn size(text: &str) -> Result<u64, String> {
+    let rule = || format!("`{text}` is no size: use a number of bytes, or one with K, M or G, such as `512M`");
+    let (number, shift) = match text.strip_suffix("iB").unwrap_or(text) {
+        kib if kib.ends_with('K') => (kib.strip_suffix('K'), 10),
+        mib if mib.ends_with('M') => (mib.strip_suffix('M'), 20),
+        gib if gib.ends_with('G') => (gib.strip_suffix('G'), 30),
+        bytes => (Some(bytes), 0),
+    };
+    let number: u64 = number.and_then(|number| number.parse().ok()).ok_or_else(rule)?;
+    number.checked_mul(1 << shift).ok_or_else(rule)
+}
+
+/// `0.5`, `2`: cores, as thousandths.
+pub(super) fn cores(text: &str) -> Result<u32, String> {
+    let rule = || format!("`{text}` is no number of cores: use one such as `0.5` or `2`");
+    let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
+    if part.is_empty() || part.len() > 3 {
+        return Err(rule());
+    }
+    let whole: u32 = whole.parse().map_err(|_not_a_number| rule())?;
+    let part: u32 = format!("{part:0<3}").parse().map_err(|_not_a_number| rule())?;
+    whole.checked_mul(1000).and_then(|millis| millis.checked_add(part)).ok_or_else(rule)
+}
+
+/// `/tenants/acme/reports:/data`, with `:ro` where changes are to be refused. The last `:/` divides, so that the
+/// tree's path may hold colons.
+pub(super) fn mount(text: &str) -> Result<MountRequest, String> {
+    let (paths, read_only) = text.strip_suffix(":ro").map_or((text, false), |paths| (paths, true));
+    let rule = || format!("`{text}` is no mount: use PATH:AT or PATH:AT:ro, such as `/tenants/acme/reports:/data`");
+    let at = paths.rfind(":/").ok_or_else(rule)?;
+    let (path, at) = paths.split_at_checked(at).ok_or_else(rule)?;
+    Ok(MountRequest {
+        path: path.parse().map_err(|e: bailey_protocol::id::IdError| e.to_string())?,
+        at: at.trim_start_matches(':').parse().map_err(|e: bailey_protocol::id::IdError| e.to_string())?,
+        read_only,
+        branch: None,
+    })
+}
+
+/// `NAME=VALUE`.
+pub(super) fn env(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(format!("`{text}` is no variable: use NAME=VALUE")),
+    }
+}
+
+/// The name of a wall.
+pub(super) fn wall(text: &str) -> Result<WallKind, String> {
+    let name = serde_json::Value::String(text.to_owned());
+    serde_json::from_value(name).map_err(|_unknown| format!("`{text}` is no wall: `bailey doctor` lists them"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_and_sizes_have_units_and_do_not_overflow() {
+        assert_eq!(duration("30s").unwrap(), Duration::from_secs(30));
+        assert_eq!(duration("250ms").unwrap(), Duration::from_millis(250));
+        for bad in ["", "30", "s", "-1s", "1.5s", "30 s", "18446744073709551615d", "3é"] {
+            assert!(duration(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(size("512M").unwrap(), 512 << 20);
+        assert_eq!(size("1GiB").unwrap(), 1 << 30);
+        assert_eq!(size("7").unwrap(), 7);
+        for bad in ["", "M", "1T", "-1", "18446744073709551615K"] {
+            assert!(size(bad).is_err(), "{bad:?}");
+        }
+        assert_eq!(cores("0.5").unwrap(), 500);
+        assert_eq!(cores("2").unwrap(), 2000);
+        assert_eq!(cores("1.25").unwrap(), 1250);
+        for bad in ["", ".", "1.", "1.2345", "-1", "0.-5", "99999999"] {
+            assert!(cores(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_mount_divides_at_its_last_colon_before_a_slash() {
+        let plain = mount("/tenants/acme/reports:/data").unwrap();
+        assert_eq!(
+            (plain.path.as_str(), plain.at.as_str(), plain.read_only),
+            ("/tenants/acme/reports", "/data", false)
+        );
+        let odd = mount("/tenants/acme/a:b:/in:ro").unwrap();
+        assert_eq!((odd.path.as_str(), odd.at.as_str(), odd.read_only), ("/tenants/acme/a:b", "/in", true));
+        for bad in [
+            "",
+            ":",
+            "/tenants/acme",
+            "/tenants/acme:data",
+            "/etc:/data",
+            "/tenants/acme/../x:/data",
+            "/tenants/acme:/a/../b",
+        ] {
+            assert!(mount(bad).is_err(), "{bad:?}");
+        }
+    }
+}

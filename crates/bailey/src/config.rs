@@ -1,0 +1,49 @@
+//! Everything that comes from outside the command line: files and the environment, read once, unknown keys refused.
+
+mod client;
+mod serve;
+
+use std::path::PathBuf;
+
+pub(crate) use self::serve::{ServeConfig, ServerConfig};
+pub(crate) use client::ClientConfig;
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ConfigError {
+    #[error("cannot read `{path}`: {source}")]
+    Read { path: PathBuf, source: std::io::Error },
+    #[error("`{path}` is not a valid configuration: {source}")]
+    Parse { path: PathBuf, source: Box<toml::de::Error> },
+    #[error("`{path}` holds a token and can be read by others: run `chmod 600 {path}`")]
+    Exposed { path: PathBuf },
+    #[error("`{key}` in `{path}` is {given}: {rule}")]
+    Value { path: PathBuf, key: &'static str, given: String, rule: &'static str },
+    #[error("`{name}` in the environment is not UTF-8")]
+    Environment { name: &'static str },
+    #[error("the server cannot be reached without a token: use --token, BAILEY_TOKEN, or `token` in `{path}`")]
+    NoToken { path: PathBuf },
+}
+
+/// The template cache: the flag, else `BAILEY_CACHE`, else the host's.
+pub(crate) fn cache(flag: Option<PathBuf>) -> Result<PathBuf, ConfigError> {
+    let named = match flag {
+        Some(path) => Some(path),
+        None => environment("BAILEY_CACHE")?.map(PathBuf::from),
+    };
+    let path = named.unwrap_or_else(|| PathBuf::from(crate::template::DEFAULT_CACHE));
+    std::path::absolute(&path).map_err(|source| ConfigError::Read { path, source })
+}
+
+/// Whether colour is unwanted even on a terminal (<https://no-color.org>).
+pub(crate) fn no_color() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+}
+
+fn environment(name: &'static str) -> Result<Option<String>, ConfigError> {
+    match std::env::var_os(name) {
+        None => Ok(None),
+        Some(value) if value.is_empty() => Ok(None),
+        Some(value) => value.into_string().map(Some).map_err(|_bytes| ConfigError::Environment { name }),
+    }
+}

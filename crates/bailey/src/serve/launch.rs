@@ -1,0 +1,54 @@
+//! The root half: check the host, prepare the template, become `bailey-jail`.
+
+use std::convert::Infallible;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::Command;
+
+use bailey_protocol::jail::{ServerLaunch, SupervisorConfig, TemplateImage};
+
+use super::host::{require_kernel, require_root};
+use super::{Binaries, ServeError, handover};
+use crate::cli::ServeArgs;
+use crate::config::{ServeConfig, ServerConfig};
+use crate::template;
+
+/// What the server needs beyond the time that runs get: to answer, and to close what is open.
+const CLOSE_MS: u64 = 25_000;
+
+/// Returns only when the server cannot start.
+pub(crate) fn launch(args: ServeArgs, json: bool) -> Result<Infallible, ServeError> {
+    // What was typed wrong is said before what the machine lacks.
+    let config = ServeConfig::read(args)?;
+    require_root()?;
+    require_kernel()?;
+    let binaries = Binaries::find()?;
+    let template = template::ensure(&config.cache)?;
+    let server = ServerConfig {
+        template: template.digest.clone(),
+        policies: config.policies,
+        parked: config.parked,
+        drain_ms: u64::try_from(config.drain.as_millis()).unwrap_or(u64::MAX),
+        log: config.log,
+        runs: config.runs,
+        runs_per_tenant: config.runs_per_tenant,
+        json,
+    };
+    let supervisor = SupervisorConfig {
+        data: config.data,
+        guest_binary: binaries.guest,
+        guest_sha256: binaries.guest_sha256,
+        templates: vec![TemplateImage { digest: template.digest, image: template.image }],
+        server: Some(ServerLaunch {
+            listen: config.listen,
+            binary: binaries.server,
+            args: vec!["serve".to_owned(), "--supervised".to_owned()],
+            env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned()), ("LC_ALL".to_owned(), "C.UTF-8".to_owned())],
+            drain_ms: server.drain_ms.saturating_add(CLOSE_MS),
+            config: serde_json::to_value(&server).map_err(|e| ServeError::system("write the configuration", e))?,
+        }),
+    };
+    let fd = handover::sealed(&supervisor)?;
+    let error = Command::new(&binaries.jail).arg0("bailey-jail").arg(fd.as_raw_fd().to_string()).exec();
+    Err(ServeError::system("start bailey-jail", error))
+}

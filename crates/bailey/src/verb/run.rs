@@ -1,0 +1,80 @@
+//! `bailey run`: the program's bytes and code pass through as if it ran here.
+
+mod follow;
+mod interrupt;
+
+use std::io::{IsTerminal as _, Read as _};
+use std::process::ExitCode;
+
+use bailey_protocol::api::{LimitsRequest, RunAccepted, RunRequest};
+use bailey_protocol::limits::MAX_STDIN_BYTES;
+
+pub(super) use follow::follow;
+pub(super) use interrupt::Interrupts;
+
+use super::{VerbError, connect};
+use crate::cli::{Common, RunArgs};
+use crate::terminal;
+
+pub(super) async fn carry_out(args: RunArgs, common: Common) -> Result<ExitCode, VerbError> {
+    let client = connect(&common)?;
+    let request = request(args)?;
+    if request.detach {
+        let accepted: RunAccepted = client.post("/v1/runs", &request).await?;
+        if common.json {
+            terminal::json(&accepted)?;
+        } else {
+            terminal::line(accepted.run.as_str())?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    // Before the request: a Ctrl-C while the sandbox is being claimed must end the run too.
+    let interrupts = Interrupts::listen().map_err(VerbError::Runtime)?;
+    let events = client.post_events("/v1/runs", &request).await?;
+    follow(&client, events, interrupts, common.json).await
+}
+
+fn request(args: RunArgs) -> Result<RunRequest, VerbError> {
+    let mut mounts = args.mounts;
+    for mount in &mut mounts {
+        mount.branch = args.branch.clone();
+    }
+    Ok(RunRequest {
+        wall: args.wall,
+        template: args.template,
+        command: Some(args.command),
+        mounts,
+        limits: LimitsRequest {
+            cpu_millis: args.cpu,
+            memory_bytes: args.memory,
+            pids: args.pids,
+            disk_bytes: args.disk,
+            timeout_ms: args.timeout.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+            output_bytes: args.output,
+            ..LimitsRequest::default()
+        },
+        env: args.env.into_iter().collect(),
+        cwd: args.cwd,
+        stdin: if args.stdin { Some(stdin()?) } else { None },
+        root: args.root,
+        detach: args.detach,
+        ..RunRequest::default()
+    })
+}
+
+/// All of standard input, which crosses the API as text.
+fn stdin() -> Result<String, VerbError> {
+    let input = std::io::stdin();
+    if input.is_terminal() {
+        eprintln!("bailey: reading standard input to its end (Ctrl-D)");
+    }
+    let mut bytes = Vec::new();
+    let limit = u64::try_from(MAX_STDIN_BYTES).unwrap_or(u64::MAX).saturating_add(1);
+    let read = input.lock().take(limit).read_to_end(&mut bytes);
+    read.map_err(|source| VerbError::ReadLocal { path: "-".to_owned(), source })?;
+    if bytes.len() > MAX_STDIN_BYTES {
+        return Err(VerbError::Input { what: "standard input has more than 1 MiB: put it into the tree and mount it" });
+    }
+    String::from_utf8(bytes)
+        .map_err(|_bytes| VerbError::Input { what: "standard input is not UTF-8: put it into the tree and mount it" })
+}
