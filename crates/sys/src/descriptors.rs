@@ -45,14 +45,34 @@ pub fn place(from: BorrowedFd<'_>, number: RawFd) -> Result<(), Errno> {
     if answer == -1 { Err(last_errno()) } else { Ok(()) }
 }
 
-/// Closes every descriptor from `first` on, in a table that is no longer shared with anyone.
+/// Most descriptors that [`close_all_but`] can keep.
+const MAX_KEPT: usize = 16;
+
+/// Closes every descriptor from `first` on but those in `keep`, in a table that is no longer shared with anyone.
 ///
-/// For the time between fork and exec only: it closes descriptors that values still own.
+/// For the time between fork and exec only: it closes descriptors that values still own. Allocates nothing.
 ///
 /// # Errors
-/// When the kernel refuses.
-pub fn close_from(first: u32) -> Result<(), Errno> {
+/// When the kernel refuses, or `keep` has more than 16 entries.
+pub fn close_all_but<'a>(first: u32, keep: impl IntoIterator<Item = BorrowedFd<'a>>) -> Result<(), Errno> {
+    let mut kept = [u32::MAX; MAX_KEPT];
+    let mut slots = kept.iter_mut();
+    for fd in keep {
+        *slots.next().ok_or(Errno::INVAL)? = fd.as_raw_fd().cast_unsigned();
+    }
+    kept.sort_unstable();
+    let mut next = first;
+    for number in kept.into_iter().take_while(|number| *number != u32::MAX) {
+        if number > next {
+            close_range(next, number - 1)?;
+        }
+        next = next.max(number + 1);
+    }
+    close_range(next, u32::MAX)
+}
+
+fn close_range(first: u32, last: u32) -> Result<(), Errno> {
     // SAFETY: close_range touches no memory; the caller executes another program next and uses no owner again.
-    let answer = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_UNSHARE) };
+    let answer = unsafe { libc::syscall(libc::SYS_close_range, first, last, libc::CLOSE_RANGE_UNSHARE) };
     if answer == -1 { Err(last_errno()) } else { Ok(()) }
 }

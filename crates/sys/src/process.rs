@@ -1,16 +1,13 @@
 //! Making processes from a single-threaded one, each held by a pidfd.
 
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::thread::UnshareFlags;
 
 use crate::last_errno;
-
-/// libc's constant of this name has too narrow a type.
-const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
 
 /// `struct clone_args`, version 2.
 #[repr(C)]
@@ -38,7 +35,7 @@ pub struct Child {
     pub pidfd: OwnedFd,
 }
 
-/// Starts a child in new namespaces (and in a cgroup v2 folder) that runs `body` and ends with the code it returns.
+/// Starts a child in new namespaces that runs `body` and ends with the code it returns.
 ///
 /// The child is a copy of this process, which must have one thread only: otherwise a lock that another thread
 /// holds would stay locked in the child for ever. The child gets `SIGKILL` when this process ends only if `body`
@@ -46,23 +43,15 @@ pub struct Child {
 ///
 /// # Errors
 /// `EDEADLK` when this process has several threads; else whatever the kernel says.
-pub fn spawn(
-    namespaces: UnshareFlags,
-    cgroup: Option<BorrowedFd<'_>>,
-    body: impl FnOnce() -> u8,
-) -> Result<Child, Errno> {
+pub fn spawn(namespaces: UnshareFlags, body: impl FnOnce() -> u8) -> Result<Child, Errno> {
     ensure_single_threaded()?;
     let mut pidfd: RawFd = -1;
-    let mut args = CloneArgs {
+    let args = CloneArgs {
         flags: u64::from(namespaces.bits()) | u64::from(libc::CLONE_PIDFD.cast_unsigned()),
         pidfd: (&raw mut pidfd).addr() as u64,
         exit_signal: u64::from(libc::SIGCHLD.cast_unsigned()),
         ..CloneArgs::default()
     };
-    if let Some(cgroup) = cgroup {
-        args.flags |= CLONE_INTO_CGROUP;
-        args.cgroup = u64::try_from(cgroup.as_raw_fd()).map_err(|_out_of_range| Errno::BADF)?;
-    }
     // The address was taken as a number above; this keeps it known as written to.
     let _exposed = (&raw mut pidfd).expose_provenance();
     // SAFETY: like fork (no CLONE_VM, no stack given): the child goes on with a copy of this address space, and no

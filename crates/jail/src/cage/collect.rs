@@ -1,0 +1,155 @@
+//! Starting a collector over a dead cage's writable slice.
+//!
+//! It runs in namespaces of its own with an empty root, as uid 0 of the cage's user namespace (so that it may read
+//! what the code wrote, and nothing of the host), in the cage's cgroups, with one capability and a tight filter.
+
+use std::io::IoSlice;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use bailey_protocol::guest::{COLLECT_LOWER_FD, COLLECT_MERGED_FD, COLLECT_OUT_FD, COLLECT_UPPER_FD};
+use bailey_protocol::jail::JailFault;
+use bailey_sys::exec::execute;
+use bailey_sys::process::{Child, spawn};
+use bailey_sys::{descriptors, namespace, signal};
+use rustix::fs::{Mode, OFlags, open, openat};
+use rustix::io::Errno;
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, Gid, LinkNameSpaceType, Uid, UnshareFlags, clear_ambient_capability_set,
+    move_into_link_name_space, remove_capability_from_bounding_set, set_capabilities, set_thread_groups,
+    set_thread_res_gid, set_thread_res_uid,
+};
+
+use super::Cage;
+use super::disk::empty_root;
+use super::park::Workshop;
+use crate::fault::{OrFault, invalid};
+use crate::ground::place;
+
+/// Made while still in the host's user namespace, so that the collector has no rights over them.
+const NAMESPACES: UnshareFlags = UnshareFlags::NEWNS
+    .union(UnshareFlags::NEWPID)
+    .union(UnshareFlags::NEWNET)
+    .union(UnshareFlags::NEWIPC)
+    .union(UnshareFlags::NEWUTS);
+
+/// Read everything, whatever its mode.
+const CAPABILITIES: CapabilitySet = CapabilitySet::DAC_READ_SEARCH;
+
+/// Everything that a collector needs, made before the fork.
+struct Plan<'a> {
+    shop: &'a Workshop,
+    doors: Vec<OwnedFd>,
+    userns: BorrowedFd<'a>,
+    root: OwnedFd,
+    null: OwnedFd,
+    agent: OwnedFd,
+    /// Output, upper, merged, lower.
+    descriptors: [OwnedFd; 4],
+}
+
+/// Starts a collector; returns it and the read end of its output.
+///
+/// # Errors
+/// Names the step; no process is left then.
+pub(crate) fn start(shop: &Workshop, cage: &Cage, mount: u32) -> Result<(Child, OwnedFd), JailFault> {
+    let step = "start a collector";
+    let number = usize::try_from(mount).unwrap_or(usize::MAX);
+    let slice = cage.parts.slices.get(number).ok_or_else(|| invalid(step, "there is no such mount"))?;
+    let upper = slice.upper.as_ref().ok_or_else(|| invalid(step, "the mount is not writable"))?;
+    if cage.collectors.iter().any(|(running, _)| *running == number) {
+        return Err(invalid(step, "one is at work on this mount"));
+    }
+    let (output, input) = pipe_with(PipeFlags::CLOEXEC).or_internal(step)?;
+    let readable = |folder: &OwnedFd| {
+        openat(folder, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).or_internal(step)
+    };
+    let agent_flags = OFlags::PATH | OFlags::CLOEXEC;
+    let plan = Plan {
+        shop,
+        doors: cage.group.doors().or_fence("open the cgroups")?,
+        userns: cage.parts.userns.as_fd(),
+        root: empty_root().or_fence("make an empty root")?,
+        null: open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).or_internal(step)?,
+        agent: open("/fixed/agent", agent_flags, Mode::empty()).or_internal(step)?,
+        descriptors: [input, readable(&upper.upper)?, readable(&slice.merged)?, readable(&slice.lower)?],
+    };
+    let child = spawn(NAMESPACES, || match become_collector(&plan) {
+        Ok(never) => match never {},
+        Err((_step, errno)) => u8::try_from(errno.raw_os_error()).unwrap_or(u8::MAX),
+    });
+    Ok((child.or_fence(step)?, output))
+}
+
+type Failure = (&'static str, Errno);
+
+fn become_collector(plan: &Plan<'_>) -> Result<std::convert::Infallible, Failure> {
+    let named = |name: &'static str| move |errno: Errno| (name, errno);
+    let fds = plan.descriptors.iter().chain([&plan.root, &plan.null, &plan.agent]).chain(&plan.doors);
+    let kept = fds.map(AsFd::as_fd).chain([plan.userns]);
+    descriptors::close_all_but(3, kept).map_err(named("close the jail's descriptors"))?;
+    for door in &plan.doors {
+        rustix::io::writev(door, &[IoSlice::new(b"0")]).map_err(named("join the cgroups"))?;
+    }
+    namespace::unshare(UnshareFlags::NEWCGROUP).map_err(named("make a cgroup namespace"))?;
+    enter_empty_root(&plan.root).map_err(named("enter the empty root"))?;
+    let user = Some(LinkNameSpaceType::User);
+    move_into_link_name_space(plan.userns, user).map_err(named("enter the user namespace"))?;
+    drop_rights().map_err(named("drop rights"))?;
+    arrange(plan).map_err(named("arrange the descriptors"))
+}
+
+fn enter_empty_root(root: &OwnedFd) -> Result<(), Errno> {
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    place(root, rustix::fs::CWD, "/root")?;
+    rustix::process::fchdir(root)?;
+    rustix::process::pivot_root(".", ".")?;
+    unmount(".", UnmountFlags::DETACH)?;
+    rustix::process::chdir("/")
+}
+
+fn drop_rights() -> Result<(), Errno> {
+    rustix::process::setsid()?;
+    set_thread_groups(&[])?;
+    set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT)?;
+    set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT)?;
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    signal::reset()?;
+    for (resource, most) in [(Resource::Core, 1), (Resource::Memlock, 0), (Resource::Nice, 0), (Resource::Rtprio, 0)] {
+        let ceiling = getrlimit(resource).maximum.unwrap_or(u64::MAX).min(most);
+        setrlimit(resource, Rlimit { current: Some(ceiling), maximum: Some(ceiling) })?;
+    }
+    for number in 0..64_u32 {
+        let capability = CapabilitySet::from_bits_retain(1 << number);
+        if CAPABILITIES.contains(capability) {
+            continue;
+        }
+        match remove_capability_from_bounding_set(capability) {
+            Err(Errno::INVAL) if number > 37 => break,
+            other => other?,
+        }
+    }
+    clear_ambient_capability_set()?;
+    let sets = CapabilitySets { effective: CAPABILITIES, permitted: CAPABILITIES, inheritable: CapabilitySet::empty() };
+    set_capabilities(None, sets)
+}
+
+fn arrange(plan: &Plan<'_>) -> Result<std::convert::Infallible, Errno> {
+    let high = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 64);
+    let [out, upper, merged, lower] = &plan.descriptors;
+    let (out, upper, merged, lower) = (high(out)?, high(upper)?, high(merged)?, high(lower)?);
+    let (null, agent) = (high(&plan.null)?, high(&plan.agent)?);
+    for number in 0..3 {
+        descriptors::place(null.as_fd(), number)?;
+    }
+    descriptors::place(out.as_fd(), COLLECT_OUT_FD)?;
+    descriptors::place(upper.as_fd(), COLLECT_UPPER_FD)?;
+    descriptors::place(merged.as_fd(), COLLECT_MERGED_FD)?;
+    descriptors::place(lower.as_fd(), COLLECT_LOWER_FD)?;
+    descriptors::close_all_but(COLLECT_LOWER_FD.cast_unsigned() + 1, [agent.as_fd()])?;
+    std::mem::forget((out, upper, merged, lower, null));
+    bailey_sys::seccomp::install(&plan.shop.collector_filters)?;
+    Err(execute(agent.as_fd(), &plan.shop.collector_arguments, &plan.shop.environment))
+}

@@ -1,0 +1,156 @@
+//! What a cage may write: one tmpfs with a size, a folder of it for every layer.
+//!
+//! It is never attached to any place as a whole, so nothing inside the cage names a path of the host.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use bailey_protocol::limits::Limits;
+use rustix::fs::{AtFlags, Gid, Mode, Uid, chownat, fstatvfs, mkdirat};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, FsPickFlags, MountAttrFlags, OpenTreeFlags, fsconfig_create, fsconfig_reconfigure,
+    fsconfig_set_fd, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, fspick, open_tree,
+};
+
+use crate::files;
+use crate::ground::{INERT, tmpfs};
+
+/// Inodes for the layers' own folders, on top of what the limits grant.
+const OWN_INODES: u64 = 128;
+
+/// A cage's tmpfs.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    mount: OwnedFd,
+    bytes: u64,
+    inodes: u64,
+}
+
+/// The two folders that an overlay writes to.
+#[derive(Debug)]
+pub(crate) struct Upper {
+    /// Holds what was written.
+    pub(crate) upper: OwnedFd,
+    work: OwnedFd,
+}
+
+impl Disk {
+    /// Makes a tmpfs of the size that the limits grant; its content is never swapped out where the kernel can
+    /// promise that.
+    pub(crate) fn make(limits: &Limits) -> Result<Self, Errno> {
+        let size = limits.disk_bytes.to_string();
+        let inodes = limits.disk_inodes.saturating_add(OWN_INODES).to_string();
+        let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        for (key, value) in [("source", "disk"), ("size", &size), ("nr_inodes", &inodes), ("mode", "0755")] {
+            fsconfig_set_string(&context, key, value)?;
+        }
+        match fsconfig_set_flag(&context, "noswap") {
+            // Older than 6.4: cages may not use swap at all there (see the memory cgroup).
+            Ok(()) | Err(Errno::INVAL) => {}
+            Err(errno) => return Err(errno),
+        }
+        fsconfig_create(&context)?;
+        let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+        let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+        Ok(Self { mount, bytes: limits.disk_bytes, inodes: limits.disk_inodes })
+    }
+
+    /// Changes the size if the limits grant another.
+    pub(crate) fn resize(&mut self, limits: &Limits) -> Result<(), Errno> {
+        if limits.disk_bytes == self.bytes && limits.disk_inodes == self.inodes {
+            return Ok(());
+        }
+        let context = fspick(&self.mount, "", FsPickFlags::FSPICK_CLOEXEC | FsPickFlags::FSPICK_EMPTY_PATH)?;
+        fsconfig_set_string(&context, "size", limits.disk_bytes.to_string())?;
+        fsconfig_set_string(&context, "nr_inodes", limits.disk_inodes.saturating_add(OWN_INODES).to_string())?;
+        fsconfig_reconfigure(&context)?;
+        self.bytes = limits.disk_bytes;
+        self.inodes = limits.disk_inodes;
+        Ok(())
+    }
+
+    /// A new folder that belongs to `owner`.
+    pub(crate) fn folder(&self, name: &str, owner: u32, mode: u32) -> Result<OwnedFd, Errno> {
+        mkdirat(&self.mount, name, Mode::from_raw_mode(mode))?;
+        let folder = files::open_folder(&self.mount, name)?;
+        chownat(&folder, "", Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner)), AtFlags::EMPTY_PATH)?;
+        if mode & 0o7000 != 0 || mode & 0o022 != 0 {
+            // What the umask or the change of owner took away.
+            rustix::fs::chmodat(&self.mount, name, Mode::from_raw_mode(mode), AtFlags::empty())?;
+        }
+        Ok(folder)
+    }
+
+    /// The folders for one overlay.
+    pub(crate) fn upper(&self, name: &str, owner: u32) -> Result<Upper, Errno> {
+        let upper = self.folder(&format!("{name}-upper"), owner, 0o755)?;
+        let work = self.folder(&format!("{name}-work"), owner, 0o700)?;
+        Ok(Upper { upper, work })
+    }
+
+    /// A detached mount of one folder.
+    pub(crate) fn mount_of(&self, name: &str) -> Result<OwnedFd, Errno> {
+        let mount = open_tree(&self.mount, name, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
+        bailey_sys::mount::set_attributes(mount.as_fd(), INERT, false)?;
+        Ok(mount)
+    }
+
+    /// Whether no block or no inode is left.
+    pub(crate) fn is_full(&self) -> bool {
+        fstatvfs(&self.mount).is_ok_and(|room| room.f_bavail == 0 || room.f_favail == 0)
+    }
+}
+
+/// A detached clone of a mounted folder whose owners are mapped by `userns`; read-only.
+pub(crate) fn idmapped(folder: impl AsFd, path: &str, userns: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    flags |= OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
+    if path.is_empty() {
+        flags |= OpenTreeFlags::AT_EMPTY_PATH;
+    }
+    let clone = open_tree(folder, path, flags)?;
+    let attributes =
+        MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    bailey_sys::mount::set_idmap(clone.as_fd(), userns, attributes)?;
+    Ok(clone)
+}
+
+/// A detached overlay over `lower`: writable if given an upper layer, else above an empty folder (an overlay hides
+/// where its layers come from, a plain mount shows it).
+///
+/// Made from outside the cage, so its own attributes are trusted ones that nothing inside can forge. A folder of the
+/// lower layer cannot be renamed (`EXDEV`, as everywhere with overlay), so that the upper layer alone tells what changed.
+pub(crate) fn overlay(lower: &OwnedFd, over: Layer<'_>) -> Result<OwnedFd, Errno> {
+    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_set_string(&context, "source", "overlay")?;
+    let mut attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+    match over {
+        Layer::Writable(upper) => {
+            fsconfig_set_fd(&context, "lowerdir+", lower)?;
+            fsconfig_set_fd(&context, "upperdir", &upper.upper)?;
+            fsconfig_set_fd(&context, "workdir", &upper.work)?;
+        }
+        Layer::Empty(empty) => {
+            fsconfig_set_fd(&context, "lowerdir+", empty)?;
+            fsconfig_set_fd(&context, "lowerdir+", lower)?;
+            attributes |= MountAttrFlags::MOUNT_ATTR_RDONLY;
+        }
+    }
+    for (key, value) in [("redirect_dir", "nofollow"), ("metacopy", "off"), ("index", "off"), ("xino", "off")] {
+        fsconfig_set_string(&context, key, value)?;
+    }
+    fsconfig_create(&context)?;
+    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+}
+
+/// What lies above the lower layer.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Layer<'a> {
+    Writable(&'a Upper),
+    Empty(&'a OwnedFd),
+}
+
+/// A fresh empty root for a process that needs no files.
+pub(crate) fn empty_root() -> Result<OwnedFd, Errno> {
+    tmpfs(&[("mode", "0555"), ("size", "4096"), ("nr_inodes", "2")], INERT | MountAttrFlags::MOUNT_ATTR_RDONLY)
+}

@@ -1,0 +1,171 @@
+//! Building a cage up to the moment where PID 1 builds its own root.
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use bailey_protocol::id::{SandboxId, TemplateDigest};
+use bailey_protocol::jail::JailFault;
+use bailey_protocol::limits::Limits;
+use bailey_sys::exec::StringVector;
+use bailey_sys::process::{Child, spawn};
+use bailey_sys::seccomp::Program;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
+};
+use rustix::thread::UnshareFlags;
+
+use super::disk::{Disk, Layer, idmapped, overlay};
+use super::enter::{Plan, enter};
+use super::timens::HostTime;
+use super::{Cage, Parts, Phase, userns};
+use crate::cgroup::detect::Controller;
+use crate::cgroup::group::Group;
+use crate::cgroup::tree::Tree;
+use crate::fault::OrFault;
+use crate::files;
+use crate::uids::Base;
+
+/// Namespaces that PID 1 starts in; the cgroup namespace follows when it is in its groups, the time namespace comes
+/// with the fork.
+const NAMESPACES: UnshareFlags = UnshareFlags::NEWUSER
+    .union(UnshareFlags::NEWNS)
+    .union(UnshareFlags::NEWPID)
+    .union(UnshareFlags::NEWNET)
+    .union(UnshareFlags::NEWIPC)
+    .union(UnshareFlags::NEWUTS);
+
+/// What all cages are built with.
+#[derive(Debug)]
+pub(crate) struct Workshop {
+    /// The host's cgroups.
+    pub(crate) tree: Tree,
+    /// The jail's own time namespace.
+    pub(crate) time: HostTime,
+    /// The jail's own mount namespace.
+    pub(crate) mounts: OwnedFd,
+    /// The node's mount namespace, in which its descriptors of slices were opened.
+    pub(crate) node_mounts: OwnedFd,
+    /// Owner of slices on disk.
+    pub(crate) slice_owner: u32,
+    /// File system that slices lie on.
+    pub(crate) slice_device: u64,
+    /// PID 1's filters.
+    pub(crate) init_filters: Vec<Program>,
+    /// A collector's filters.
+    pub(crate) collector_filters: Vec<Program>,
+    /// Arguments of PID 1.
+    pub(crate) init_arguments: StringVector,
+    /// Arguments of a collector.
+    pub(crate) collector_arguments: StringVector,
+    /// The empty environment of both.
+    pub(crate) environment: StringVector,
+}
+
+/// What `Park` asks for.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) request: u64,
+    pub(crate) sandbox: SandboxId,
+    pub(crate) template: TemplateDigest,
+    pub(crate) limits: Limits,
+    pub(crate) base: Base,
+}
+
+/// Builds a cage whose PID 1 goes on by itself. When a step fails, nothing is left.
+///
+/// # Errors
+/// Names the step.
+pub(crate) fn park(shop: &Workshop, order: Order) -> Result<Cage, JailFault> {
+    let group = Group::make(&shop.tree, order.sandbox.as_str(), &order.limits)?;
+    let mut child = None;
+    match build(shop, &order, &group, &mut child) {
+        Ok((parts, phase, oom)) => Ok(Cage {
+            sandbox: order.sandbox,
+            phase,
+            base: order.base,
+            group,
+            init: child,
+            collectors: Vec::new(),
+            oom,
+            ran_out_of_memory: false,
+            parts,
+        }),
+        Err(fault) => {
+            if let Some(child) = child {
+                userns::end(&child);
+            }
+            // Empty now: its only process was waited for.
+            group.remove(&shop.tree).or_internal("remove the cgroups of a failed cage")?;
+            Err(fault)
+        }
+    }
+}
+
+/// The pieces of a cage whose PID 1 runs.
+type Built = (Parts, Phase, Option<OwnedFd>);
+
+fn build(shop: &Workshop, order: &Order, group: &Group, child: &mut Option<Child>) -> Result<Built, JailFault> {
+    let step = "connect the agent";
+    let pair = |kind| socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
+    let (report, jail) = pair(SocketType::SEQPACKET).or_internal(step)?;
+    let (stream, guest_stream) = pair(SocketType::STREAM).or_internal(step)?;
+    let plan = Plan {
+        jail,
+        stream: guest_stream,
+        cgroup: group.delegate(order.base.0).or_fence("delegate the cgroup")?,
+        doors: group.doors().or_fence("open the cgroups")?,
+        filters: &shop.init_filters,
+        arguments: &shop.init_arguments,
+        environment: &shop.environment,
+    };
+    let born = shop.time.start_anew(|| spawn(NAMESPACES, || enter(&plan)));
+    let init = child.insert(born.or_fence("make the namespaces")?);
+    userns::map_range(init.pid, order.base).or_fence("map the user ids")?;
+    spare_the_host(init).or_fence("prefer the cage when the host runs out of memory")?;
+    let userns = userns::open_user(init.pid).or_fence("open the user namespace")?;
+    let disk = Disk::make(&order.limits).or_fence("make the disk")?;
+    let path = format!("/templates/{}", order.template);
+    let lower = idmapped(CWD, &path, userns.as_fd()).or_fence("map the template's owners")?;
+    let upper = disk.upper("root", order.base.0).or_fence("make the root's layers")?;
+    let root = overlay(&lower, Layer::Writable(&upper)).or_fence("make the root")?;
+    drop(disk.folder("shm", order.base.0, 0o1777).or_fence("make the shared memory")?);
+    let empty = disk.folder("empty", order.base.0 + userns::USER, 0o755).or_fence("make the empty layer")?;
+    let shm = disk.mount_of("shm").or_fence("make the shared memory")?;
+    hand_over(&report, &root, &shm).or_internal("hand over the mounts")?;
+    let slice_userns = userns::for_slices(shop.slice_owner, order.base).or_fence("map the owners of slices")?;
+    let oom = watch_memory(shop, group).or_fence("watch the memory")?;
+    let parts = Parts { disk, empty, root, userns, slice_userns, mounts: None, slices: Vec::new() };
+    Ok((parts, Phase::Building { request: order.request, report, stream }, oom))
+}
+
+/// When the host itself runs out of memory, cages go first.
+fn spare_the_host(init: &Child) -> Result<(), Errno> {
+    let path = format!("/proc/{}/oom_score_adj", init.pid.as_raw_nonzero());
+    files::write(CWD, path.as_str(), "800")
+}
+
+fn hand_over(report: &OwnedFd, root: &OwnedFd, shm: &OwnedFd) -> Result<(), Errno> {
+    let rights = [root.as_fd(), shm.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(&rights)) {
+        return Err(Errno::INVAL);
+    }
+    sendmsg(report, &[IoSlice::new(b"g")], &mut control, SendFlags::NOSIGNAL).map(drop)
+}
+
+/// On v1 the kernel kills one process for memory, not the group; this tells the jail, which kills the rest.
+fn watch_memory(shop: &Workshop, group: &Group) -> Result<Option<OwnedFd>, Errno> {
+    let Some(memory) = group.folder_of(&shop.tree, Controller::Memory) else {
+        return Ok(None);
+    };
+    let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+    let control = openat(memory, "memory.oom_control", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    let line = format!("{} {}", event.as_raw_fd(), control.as_raw_fd());
+    files::write(memory, "cgroup.event_control", &line)?;
+    Ok(Some(event))
+}

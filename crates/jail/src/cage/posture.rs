@@ -1,0 +1,229 @@
+//! Comparing PID 1 from outside with what it should be, before its cage counts as parked.
+//!
+//! Nothing here asks the cage: everything is read from the kernel. The checks are pure functions over its answers.
+
+use std::collections::BTreeMap;
+
+use bailey_protocol::jail::{JailFault, JailFaultKind};
+use rustix::fs::{CWD, fstat, readlink, stat};
+use rustix::io::Errno;
+use rustix::process::Pid;
+
+use super::Cage;
+use super::enter::{CAPABILITIES, PROC_MASKED_FILES, PROC_MASKED_FOLDERS, PROC_READ_ONLY};
+use crate::fault::{OrFault, fault};
+use crate::files;
+use crate::uids::{Base, RANGE};
+
+/// Kinds of namespaces that must not be the jail's.
+const NAMESPACES: [&str; 8] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time"];
+
+/// Filters that PID 1 starts with.
+const FILTERS: u64 = 2;
+
+/// Fences that a verified cage has, as the node reports them.
+pub(crate) const FENCES: [&str; 18] = [
+    "user_namespace",
+    "uid_range",
+    "mount_namespace",
+    "pid_namespace",
+    "network_namespace",
+    "ipc_namespace",
+    "uts_namespace",
+    "cgroup_namespace",
+    "time_namespace",
+    "cgroup_memory",
+    "cgroup_pids",
+    "cgroup_cpu",
+    "capabilities",
+    "no_new_privs",
+    "seccomp_init",
+    "private_dev",
+    "masked_proc",
+    "sized_tmpfs",
+];
+
+/// Compares.
+///
+/// # Errors
+/// A [`JailFaultKind::Fence`] that names what is not as it should be.
+pub(crate) fn verify(cage: &Cage, pid: Pid, ledger: &str) -> Result<(), JailFault> {
+    let folder = format!("/proc/{}", pid.as_raw_nonzero());
+    let read = |name: &str| files::read(CWD, format!("{folder}/{name}").as_str()).or_fence("read PID 1's posture");
+    let mismatch = |what: String| fault(JailFaultKind::Fence, "compare PID 1's posture", what);
+    status(&read("status")?, cage.base).map_err(mismatch)?;
+    map(&read("uid_map")?, cage.base).map_err(mismatch)?;
+    map(&read("gid_map")?, cage.base).map_err(mismatch)?;
+    groups(&read("cgroup")?, &format!("/bailey/{ledger}/{}", cage.sandbox)).map_err(mismatch)?;
+    mounts(&read("mountinfo")?).map_err(mismatch)?;
+    for kind in NAMESPACES {
+        let inode = |of: &str| stat(format!("{of}/ns/{kind}").as_str()).map(|found| found.st_ino);
+        let (theirs, ours) = (inode(&folder), inode("/proc/self"));
+        if theirs.or_fence("read PID 1's namespaces")? == ours.or_fence("read PID 1's namespaces")? {
+            return Err(mismatch(format!("its {kind} namespace is the jail's")));
+        }
+    }
+    let place = |of: Result<rustix::fs::Stat, Errno>| of.map(|found| (found.st_dev, found.st_ino));
+    let root = place(stat(format!("{folder}/root/.").as_str())).or_fence("read PID 1's root")?;
+    if root != place(fstat(&cage.parts.root)).or_fence("read PID 1's root")? {
+        return Err(mismatch("its root is another".to_owned()));
+    }
+    let program = place(stat(format!("{folder}/exe").as_str())).or_fence("read PID 1's program")?;
+    if program != place(stat("/fixed/agent")).or_fence("read PID 1's program")? {
+        return Err(mismatch("its program is another".to_owned()));
+    }
+    descriptors(&list_descriptors(&folder).or_fence("read PID 1's descriptors")?).map_err(mismatch)
+}
+
+fn list_descriptors(folder: &str) -> Result<BTreeMap<u32, String>, Errno> {
+    let path = format!("{folder}/fd");
+    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
+    let open = rustix::fs::open(path.as_str(), flags, rustix::fs::Mode::empty())?;
+    let mut found = BTreeMap::new();
+    for entry in rustix::fs::Dir::new(open)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if let Ok(number) = name.parse() {
+            match readlink(format!("{path}/{name}").as_str(), Vec::new()) {
+                Ok(target) => drop(found.insert(number, target.to_string_lossy().into_owned())),
+                // Closed meanwhile.
+                Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The value of one line of `/proc/PID/status`.
+fn field<'a>(status: &'a str, name: &str) -> Result<&'a str, String> {
+    let value = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+    value.map(str::trim).ok_or_else(|| format!("its status has no `{name}`"))
+}
+
+fn status(text: &str, base: Base) -> Result<(), String> {
+    for name in ["Uid", "Gid"] {
+        let ids = field(text, name)?;
+        if ids.split_whitespace().any(|id| id != base.0.to_string()) {
+            return Err(format!("its {name} is `{ids}`"));
+        }
+    }
+    let groups = field(text, "Groups")?;
+    if !groups.is_empty() {
+        return Err(format!("it is in the groups `{groups}`"));
+    }
+    let allowed = [("CapInh", 0), ("CapAmb", 0), ("CapPrm", CAPABILITIES.bits()), ("CapEff", CAPABILITIES.bits())];
+    for (name, allowed) in allowed.into_iter().chain([("CapBnd", CAPABILITIES.bits())]) {
+        let value = field(text, name)?;
+        let set = u64::from_str_radix(value, 16).map_err(|error| format!("its {name} is `{value}`: {error}"))?;
+        if set & !allowed != 0 {
+            return Err(format!("its {name} is {value}"));
+        }
+    }
+    for (name, least, most) in [("NoNewPrivs", 1, 1), ("Seccomp", 2, 2), ("Seccomp_filters", FILTERS, u64::MAX)] {
+        let value = field(text, name)?;
+        if !value.parse::<u64>().is_ok_and(|number| (least..=most).contains(&number)) {
+            return Err(format!("its {name} is `{value}`"));
+        }
+    }
+    Ok(())
+}
+
+fn map(text: &str, base: Base) -> Result<(), String> {
+    let numbers: Vec<&str> = text.split_whitespace().collect();
+    if numbers == ["0", base.0.to_string().as_str(), RANGE.to_string().as_str()] {
+        Ok(())
+    } else {
+        Err(format!("its id map is `{}`", text.trim()))
+    }
+}
+
+/// Every hierarchy that a required controller (or no controller: v2) lives in must have it in its own group.
+fn groups(text: &str, wanted: &str) -> Result<(), String> {
+    let mut missing = vec!["", "memory", "pids", "cpu"];
+    for line in text.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (names, path) = (parts.next().unwrap_or("?"), parts.next().unwrap_or("?"));
+        // A guest may sort itself into a group below its own.
+        let inside = path.strip_prefix(wanted).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        for name in names.split(',') {
+            if missing.contains(&name) && !inside {
+                return Err(format!("its cgroup is `{line}`"));
+            }
+            missing.retain(|wanted| *wanted != name);
+        }
+    }
+    // What is in no v1 hierarchy is in v2, which was checked by the empty name.
+    if missing.contains(&"") { Err("it is in no cgroup of the v2 tree".to_owned()) } else { Ok(()) }
+}
+
+/// Mount points, each with its file system and whether it must be read-only.
+fn expected_mounts() -> BTreeMap<String, (&'static str, bool)> {
+    let fixed = [
+        ("/", ("overlay", false)),
+        ("/dev", ("tmpfs", true)),
+        ("/dev/pts", ("devpts", false)),
+        ("/dev/shm", ("tmpfs", false)),
+        ("/proc", ("proc", false)),
+        ("/run/bailey/agent", ("tmpfs", true)),
+    ];
+    let mut all: BTreeMap<_, _> = fixed.into_iter().map(|(at, what)| (at.to_owned(), what)).collect();
+    all.extend(PROC_READ_ONLY.iter().map(|at| (format!("/{at}"), ("proc", true))));
+    all.extend(PROC_MASKED_FILES.iter().chain(&PROC_MASKED_FOLDERS).map(|at| (format!("/{at}"), ("tmpfs", true))));
+    all
+}
+
+fn mounts(text: &str) -> Result<(), String> {
+    let mut expected = expected_mounts();
+    for line in text.lines() {
+        let (left, right) = line.split_once(" - ").unwrap_or((line, ""));
+        let mut left = left.split(' ').skip(3);
+        let (source_root, at, options) = (left.next(), left.next().unwrap_or("?"), left.next().unwrap_or(""));
+        let kind = right.split(' ').next().unwrap_or("?");
+        let Some((wanted, must_be_read_only)) = expected.remove(at) else {
+            return Err(format!("`{at}` is mounted once too often"));
+        };
+        let options: Vec<&str> = options.split(',').collect();
+        let right_flags = options.contains(&"nosuid") && (!must_be_read_only || options.contains(&"ro"));
+        let devices = options.contains(&"nodev") || at == "/dev" || at == "/dev/pts";
+        if kind != wanted || !right_flags || !devices || !is_neutral(source_root.unwrap_or("?"), at) {
+            return Err(format!("a mount is `{line}`"));
+        }
+    }
+    // Not every kernel has every part of /proc.
+    expected.retain(|at, _| !at.starts_with("/proc/") || at == "/proc/sys");
+    match expected.keys().next() {
+        Some(at) => Err(format!("`{at}` is not mounted")),
+        None => Ok(()),
+    }
+}
+
+/// What a mount shows as its origin must say nothing about the host.
+fn is_neutral(origin: &str, at: &str) -> bool {
+    matches!(origin, "/" | "/shm" | "/agent" | "/file" | "/folder")
+        || at.strip_prefix("/proc").is_some_and(|rest| rest == origin)
+}
+
+/// 0 to 2 are the null device, 3 is a socket, 4 the cgroup; what the guest has opened since has no path.
+fn descriptors(found: &BTreeMap<u32, String>) -> Result<(), String> {
+    for number in 0..=4 {
+        if !found.contains_key(&number) {
+            return Err(format!("its descriptor {number} is missing"));
+        }
+    }
+    for (number, target) in found {
+        let right = match number {
+            0..=2 => target == "/dev/null",
+            3 => target.starts_with("socket:["),
+            4 => target == "/",
+            _ => ["socket:[", "pipe:[", "anon_inode:"].iter().any(|start| target.starts_with(start)),
+        };
+        if !right {
+            return Err(format!("its descriptor {number} is `{target}`"));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

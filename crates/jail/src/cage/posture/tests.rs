@@ -1,0 +1,113 @@
+use super::*;
+
+const BASE: Base = Base(1_073_741_824);
+
+fn good_status() -> String {
+    let caps = format!("{:016x}", CAPABILITIES.bits());
+    format!(
+        "Name:\tbailey-guest\nUid:\t{0}\t{0}\t{0}\t{0}\nGid:\t{0}\t{0}\t{0}\t{0}\nGroups:\t \nCapInh:\t{1:016x}\n\
+         CapPrm:\t{caps}\nCapEff:\t{caps}\nCapBnd:\t{caps}\nCapAmb:\t{1:016x}\nNoNewPrivs:\t1\nSeccomp:\t2\n\
+         Seccomp_filters:\t2\n",
+        BASE.0, 0
+    )
+}
+
+#[test]
+fn g03_every_weakened_line_of_the_status_is_caught() {
+    status(&good_status(), BASE).unwrap();
+    for (from, to) in [
+        ("Uid:\t1073741824", "Uid:\t0"),
+        ("Gid:\t1073741824", "Gid:\t1073741825"),
+        ("Groups:\t ", "Groups:\t0 "),
+        ("CapInh:\t0000000000000000", "CapInh:\t0000000000000001"),
+        ("CapAmb:\t0000000000000000", "CapAmb:\t0000000000200000"),
+        ("CapBnd:\t", "CapBnd:\t1"),
+        ("CapEff:\t", "CapEff:\t1"),
+        ("CapPrm:\t0", "CapPrm:\t8"),
+        ("NoNewPrivs:\t1", "NoNewPrivs:\t0"),
+        ("Seccomp:\t2", "Seccomp:\t0"),
+        ("Seccomp_filters:\t2", "Seccomp_filters:\t1"),
+        ("NoNewPrivs:\t1\n", ""),
+    ] {
+        let weak = good_status().replacen(from, to, 1);
+        assert_ne!(weak, good_status(), "{from}");
+        assert!(status(&weak, BASE).is_err(), "{to}");
+    }
+}
+
+#[test]
+fn maps_must_be_the_whole_range_and_nothing_else() {
+    map("         0 1073741824      65536\n", BASE).unwrap();
+    for bad in ["", "0 0 65536", "0 1073741824 65537", "0 1073741824 65536\n65536 0 1"] {
+        assert!(map(bad, BASE).is_err(), "{bad}");
+    }
+}
+
+#[test]
+fn groups_must_be_its_own_in_every_hierarchy() {
+    let own = "/bailey/0123/sbx";
+    groups("8:pids:/bailey/0123/sbx\n4:memory:/bailey/0123/sbx\n1:cpu,cpuacct:/bailey/0123/sbx\n3:cpuset:/\n0::/bailey/0123/sbx\n", own)
+        .unwrap();
+    groups("0::/bailey/0123/sbx/init\n", own).unwrap();
+    for bad in [
+        "8:pids:/\n0::/bailey/0123/sbx\n",
+        "8:pids:/bailey/0123/sbx\n",
+        "0::/bailey/0123/sbx2\n",
+        "4:memory:/bailey/0123\n0::/bailey/0123/sbx\n",
+        "",
+    ] {
+        assert!(groups(bad, own).is_err(), "{bad}");
+    }
+}
+
+fn good_mounts() -> String {
+    [
+        "20 1 0:40 / / rw,nosuid,nodev,relatime - overlay overlay rw,lowerdir+=/,upperdir=/root-upper,workdir=/root-work",
+        "21 20 0:41 / /dev ro,nosuid,noexec - tmpfs tmpfs ro",
+        "22 21 0:42 / /dev/pts rw,nosuid,noexec - devpts devpts rw",
+        "23 21 0:43 /shm /dev/shm rw,nosuid,nodev,noexec - tmpfs disk rw",
+        "24 20 0:44 / /proc rw,nosuid,nodev,noexec - proc proc rw",
+        "25 24 0:44 /sys /proc/sys ro,nosuid,nodev,noexec - proc proc rw",
+        "26 24 0:45 /file /proc/kcore ro,nosuid,nodev - tmpfs tmpfs ro",
+        "27 20 0:45 /agent /run/bailey/agent ro,nosuid,nodev - tmpfs tmpfs ro",
+    ]
+    .join("\n")
+}
+
+#[test]
+fn l03_mounts_are_the_known_ones_and_show_no_path_of_the_host() {
+    mounts(&good_mounts()).unwrap();
+    for (from, to) in [
+        (" / / rw,nosuid,", " / / rw,"),
+        (" /dev ro,", " /dev rw,"),
+        ("- overlay", "- ext4"),
+        ("/shm /dev/shm", "/srv/bailey/shm /dev/shm"),
+        ("/sys /proc/sys ro", "/sys /proc/sys rw"),
+        ("rw,nosuid,nodev,relatime", "rw,nosuid,relatime"),
+        ("/agent /run/bailey/agent ro", "/agent /run/bailey/agent rw"),
+        ("/proc/kcore", "/mnt"),
+        ("/proc/kcore", "/proc/sys"),
+        ("/proc/sys ro", "/proc/bus ro"),
+    ] {
+        let weak = good_mounts().replacen(from, to, 1);
+        assert_ne!(weak, good_mounts(), "{from}");
+        assert!(mounts(&weak).is_err(), "{to}");
+    }
+}
+
+#[test]
+fn k16_descriptors_with_a_path_are_caught() {
+    let good = || {
+        let list = ["/dev/null", "/dev/null", "/dev/null", "socket:[7]", "/", "anon_inode:[eventpoll]"];
+        (0..).zip(list.map(str::to_owned)).collect::<BTreeMap<u32, String>>()
+    };
+    descriptors(&good()).unwrap();
+    for (number, bad) in [(0, "/dev/pts/0"), (3, "/etc"), (4, "/sys/fs/cgroup"), (5, "/etc/passwd"), (9, "/")] {
+        let mut found = good();
+        found.insert(number, bad.to_owned());
+        assert!(descriptors(&found).is_err(), "{bad}");
+    }
+    let mut found = good();
+    found.remove(&4);
+    assert!(descriptors(&found).is_err());
+}

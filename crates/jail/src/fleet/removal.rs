@@ -1,0 +1,104 @@
+//! Removing cages: kill, wait, let go of the file systems, remove the groups, rest the user ids.
+
+use std::time::Duration;
+
+use bailey_protocol::id::SandboxId;
+use bailey_protocol::jail::{JailAnswer, JailFaultKind};
+use rustix::io::Errno;
+
+use super::Fleet;
+use super::events::kill;
+use crate::cage::{Cage, Phase};
+use crate::cgroup::group::Group;
+use crate::fault::fault;
+use crate::log;
+use crate::uids::Base;
+
+/// Tries to remove a group that the kernel calls busy; the pauses between them double from 1 ms.
+const MAX_TRIES: u32 = 12;
+
+/// What is left of a cage whose processes and file systems are gone.
+#[derive(Debug)]
+pub(super) struct Remains {
+    sandbox: SandboxId,
+    group: Group,
+    base: Base,
+    /// `Destroy` requests to answer.
+    pub(super) requests: Vec<u64>,
+    tries: u32,
+}
+
+impl Fleet {
+    /// Kills every cage and removes it.
+    pub(crate) fn remove_all(&mut self, now: Duration) {
+        let serials: Vec<u64> = self.cages.keys().copied().collect();
+        for serial in serials {
+            let removing = self.cages.get(&serial).is_some_and(|cage| matches!(cage.phase, Phase::Removing { .. }));
+            if !removing {
+                self.remove(serial, Vec::new(), now);
+            }
+        }
+    }
+
+    /// Begins to remove a cage in any phase. Requests that wait for something else are told.
+    pub(super) fn remove(&mut self, serial: u64, requests: Vec<u64>, now: Duration) {
+        let Some(cage) = self.cages.get_mut(&serial) else { return };
+        let gone = || fault(JailFaultKind::Invalid, "wait for the cage", "it was destroyed meanwhile");
+        let before = std::mem::replace(&mut cage.phase, Phase::Removing { requests });
+        kill(cage);
+        match before {
+            Phase::Building { request, report, .. } => {
+                self.poller.remove(&report);
+                self.answer(request, Err(gone()));
+            }
+            Phase::Stopping { requests } => self.answer_all(requests, &Err(gone())),
+            Phase::Parked | Phase::Claimed | Phase::Stopped { .. } | Phase::Removing { .. } => {}
+        }
+        self.finish_kill(serial, now);
+    }
+
+    /// Goes on when every child has been waited for.
+    pub(super) fn finish_kill(&mut self, serial: u64, now: Duration) {
+        let busy = self.cages.get(&serial).is_none_or(Cage::has_children);
+        if busy {
+            return;
+        }
+        let Some(cage) = self.cages.remove(&serial) else { return };
+        let Cage { sandbox, phase, base, group, oom, parts, .. } = cage;
+        if let Some(oom) = &oom {
+            self.poller.remove(oom);
+        }
+        // Before the groups: memory that a file system holds would keep its group alive.
+        drop(parts);
+        let Phase::Removing { requests } = phase else { return };
+        self.remains.insert(serial, Remains { sandbox, group, base, requests, tries: 0 });
+        self.remove_remains(serial, now);
+    }
+
+    /// Removes the groups, or tries again later.
+    pub(super) fn remove_remains(&mut self, serial: u64, now: Duration) {
+        let Some(remains) = self.remains.get_mut(&serial) else { return };
+        let removed = remains.group.remove(&self.shop.tree);
+        if removed == Err(Errno::BUSY) && remains.tries < MAX_TRIES {
+            // E.g. the last process has ended but is not accounted for yet. Killing again costs nothing.
+            remains.group.kill().ok();
+            self.retries.insert((now + Duration::from_millis(1 << remains.tries), serial));
+            remains.tries += 1;
+            return;
+        }
+        let Some(remains) = self.remains.remove(&serial) else { return };
+        self.names.remove(&remains.sandbox);
+        let result = match removed {
+            Ok(()) => {
+                self.ranges.give_back(remains.base, now);
+                Ok(JailAnswer::Destroyed {})
+            }
+            Err(errno) => {
+                // The range is never used again in this life: nothing proves that it is dead.
+                log::warn("a cgroup cannot be removed", &[("sandbox", &remains.sandbox), ("error", &errno)]);
+                Err(fault(JailFaultKind::Internal, "remove the cgroups", errno))
+            }
+        };
+        self.answer_all(remains.requests, &result);
+    }
+}

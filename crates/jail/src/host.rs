@@ -1,0 +1,80 @@
+//! What the jail needs of the host, checked before anything is changed. What cannot be checked ahead (a mount, a
+//! namespace) is refused by the step that needs it.
+
+use std::path::Path;
+
+use bailey_protocol::jail::{JailFault, JailFaultKind};
+use rustix::fs::CWD;
+
+use crate::fault::{OrFault, fault};
+use crate::files;
+
+/// Oldest kernel that has everything.
+const OLDEST: (u32, u32) = (6, 1);
+
+/// Namespaces, as the kernel names them in `/proc/self/ns`.
+const NAMESPACES: [&str; 8] = ["cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts"];
+
+/// Checks the host.
+///
+/// # Errors
+/// Names the first thing that is missing.
+pub(crate) fn check() -> Result<(), JailFault> {
+    let missing = |what: String| Err(fault(JailFaultKind::Fence, "check the host", what));
+    if !rustix::process::geteuid().is_root() {
+        return missing("bailey-jail must be root".to_owned());
+    }
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    if version(&release).is_none_or(|found| found < OLDEST) {
+        return missing(format!("the kernel is {release}; it must be 6.1 or newer"));
+    }
+    for kind in NAMESPACES {
+        if !Path::new("/proc/self/ns").join(kind).exists() {
+            return missing(format!("the kernel has no {kind} namespaces"));
+        }
+    }
+    let allowed = files::read(CWD, "/proc/sys/user/max_user_namespaces").or_fence("check the host")?;
+    if allowed.trim() == "0" {
+        return missing("user namespaces are switched off (user.max_user_namespaces is 0)".to_owned());
+    }
+    let actions = files::read(CWD, "/proc/sys/kernel/seccomp/actions_avail").or_fence("find seccomp")?;
+    for action in ["kill_process", "errno"] {
+        if !actions.split_whitespace().any(|known| known == action) {
+            return missing(format!("the kernel's seccomp has no {action}"));
+        }
+    }
+    let known = files::read(CWD, "/proc/filesystems").or_fence("check the host")?;
+    for kind in ["overlay", "erofs", "tmpfs", "devpts", "proc", "cgroup2"] {
+        if !known.lines().any(|line| line.split_whitespace().last() == Some(kind)) && !loadable(kind) {
+            return missing(format!("the kernel has no {kind} file system"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a module of the running kernel may bring a file system when it is first mounted.
+fn loadable(kind: &str) -> bool {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let list = Path::new("/lib/modules").join(release).join("modules.dep");
+    std::fs::read_to_string(list).is_ok_and(|text| text.contains(&format!("/{kind}.ko")))
+}
+
+/// Major and minor number of a kernel release.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version;
+
+    #[test]
+    fn releases_are_compared_by_number() {
+        assert_eq!(version("6.18.44-fc-v857"), Some((6, 18)));
+        assert_eq!(version("6.1-rc1"), Some((6, 1)));
+        assert!(version("5.19.0") < Some((6, 1)));
+        assert!(version("10.0") > Some((6, 1)));
+        assert_eq!(version("six"), None);
+    }
+}

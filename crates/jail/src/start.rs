@@ -1,0 +1,128 @@
+//! From the configuration to an empty fleet: everything that needs the host's own files happens here, once.
+
+use std::collections::BTreeSet;
+use std::ffi::CString;
+use std::os::fd::OwnedFd;
+
+use bailey_protocol::jail::{JailFault, SERVER_UID, SupervisorConfig, server_fd};
+use bailey_sys::exec::StringVector;
+use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, mkdirat, open, openat};
+use rustix::io::Errno;
+use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
+
+use crate::cage::park::Workshop;
+use crate::cage::timens::HostTime;
+use crate::cage::{claim, filter};
+use crate::cgroup::tree::Tree;
+use crate::fault::OrFault;
+use crate::fleet::Fleet;
+use crate::ledger::Ledger;
+use crate::poller::{Poller, Source};
+use crate::supervisor::Supervisor;
+use crate::wire::Connection;
+use crate::{files, ground, host, sweep, template};
+
+/// Signals that end the jail in an orderly way.
+const SIGNALS: [i32; 3] = [1, 2, 15];
+
+/// Makes everything ready.
+///
+/// # Errors
+/// Names what is missing or wrong; nothing is left then.
+pub(crate) fn start(config: &SupervisorConfig) -> Result<Supervisor, JailFault> {
+    host::check()?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).or_fence("hide the jail's memory")?;
+    raise_descriptor_limit();
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    let node = match &config.server {
+        Some(_) => None,
+        None => Some(Connection::new(bailey_sys::descriptors::inherit(server_fd::JAIL).or_invalid("find the caller")?)),
+    };
+    let (ledger, serve) = Ledger::open(&config.data)?;
+    let slice_device = claim::device_of(&serve).or_internal("open the server's data folder")?;
+    let step = "read the guest binary";
+    let agent = ground::read_host_file(&config.guest_binary).or_fence(step)?;
+    template::verify(agent.as_slice(), &config.guest_sha256, "verify the guest binary")?;
+    let shared = shared_folder().or_internal("open /run/bailey")?;
+    let uid_folder = files::open_folder(&shared, "uids").or_internal("open /run/bailey/uids")?;
+    let mount_namespace = || open("/proc/self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let host_mounts = mount_namespace().or_fence("open the mount namespace")?;
+    ground::leave_host_mounts()?;
+    let templates = config.templates.iter().map(template::mount).collect::<Result<Vec<_>, _>>()?;
+    ground::build(&agent, &templates, &[])?;
+    drop(agent);
+    let tree = {
+        let _lock = lock(&shared).or_internal("lock /run/bailey")?;
+        Tree::open(ledger.id())?
+    };
+    sweep::sweep(&tree)?;
+    let poller = Poller::new().or_internal("wait for descriptors")?;
+    let signals = bailey_sys::signal::as_descriptor(&SIGNALS).or_internal("take the signals")?;
+    poller.add(&signals, Source::Signals).or_internal("wait for descriptors")?;
+    if let Some(node) = &node {
+        poller.add(node, Source::Node).or_internal("wait for descriptors")?;
+    }
+    let slice_owner = if config.server.is_some() { SERVER_UID } else { 0 };
+    let mounts = mount_namespace().or_fence("open the mount namespace")?;
+    let shop = workshop(tree, (mounts, host_mounts), slice_owner, slice_device)?;
+    let digests: BTreeSet<_> = templates.into_iter().map(|template| template.digest).collect();
+    let mut fleet = Fleet::new(shop, poller, ledger, digests, uid_folder);
+    fleet.take_chunk()?;
+    Ok(Supervisor { fleet, signals, node, shared })
+}
+
+fn workshop(
+    tree: Tree,
+    (mounts, node_mounts): (OwnedFd, OwnedFd),
+    slice_owner: u32,
+    slice_device: u64,
+) -> Result<Workshop, JailFault> {
+    let words = |words: &[&str]| {
+        let strings = words.iter().map(|word| CString::new(*word)).collect::<Result<Vec<_>, _>>();
+        strings.map(StringVector::new).or_internal("make the arguments")
+    };
+    Ok(Workshop {
+        tree,
+        time: HostTime::open().or_fence("open the time namespace")?,
+        mounts,
+        node_mounts,
+        slice_owner,
+        slice_device,
+        init_filters: filter::for_init().or_fence("compile the filters")?,
+        collector_filters: filter::for_collector().or_fence("compile the filters")?,
+        init_arguments: words(&["bailey-guest", "init"])?,
+        collector_arguments: words(&["bailey-guest", "collect"])?,
+        environment: words(&[])?,
+    })
+}
+
+/// Every cage needs about a dozen descriptors.
+fn raise_descriptor_limit() {
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    // What cannot be raised is refused later, by the step that runs out.
+    setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).ok();
+}
+
+/// `/run/bailey`: what the jails of one host share.
+fn shared_folder() -> Result<OwnedFd, Errno> {
+    for path in ["/run/bailey", "/run/bailey/uids"] {
+        match mkdirat(CWD, path, Mode::from_raw_mode(0o700)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    let folder = files::open_folder(CWD, "/run/bailey")?;
+    let stat = rustix::fs::fstat(&folder)?;
+    if stat.st_uid != 0 || stat.st_mode & 0o022 != 0 {
+        return Err(Errno::PERM);
+    }
+    Ok(folder)
+}
+
+/// Keeps jails that start and end at the same moment from removing each other's shared folders.
+pub(crate) fn lock(shared: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let lock = openat(shared, "lock", flags, Mode::from_raw_mode(0o600))?;
+    flock(&lock, FlockOperation::LockExclusive)?;
+    Ok(lock)
+}

@@ -1,0 +1,10 @@
+//! The real `bailey-jail`, attached to a test, on this kernel as root. A stand-in for the guest runs any command
+//! with PID 1's rights, so that the cage is judged against a PID 1 that was taken over.
+//!
+//! Needs root, `mkfs.erofs`, `gcc` and a static busybox; a machine without them fails these tests, because the
+//! product promises to work where they are.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
+#![allow(clippy::disallowed_methods, reason = "tests measure time")]
+
+mod harness;
+mod lifecycle;
