@@ -58,19 +58,39 @@ pub enum CheckoutError {
 }
 
 /// A folder with the content of a tree; it stays while this value is held.
-#[derive(Debug)]
-pub struct Folder {
+pub struct Slice {
+    /// `Some` until the drop.
+    folder: Option<Arc<Folder>>,
     fd: Arc<OwnedFd>,
-    path: PathBuf,
-    bytes: u64,
+    shared: Arc<Shared>,
 }
 
-impl Folder {
+impl Slice {
     /// The folder, opened with `O_PATH`.
     #[must_use]
     pub fn fd(&self) -> &Arc<OwnedFd> {
         &self.fd
     }
+}
+
+impl std::fmt::Debug for Slice {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Slice({:?})", self.folder)
+    }
+}
+
+impl Drop for Slice {
+    fn drop(&mut self) {
+        self.folder = None;
+        self.shared.evict();
+    }
+}
+
+#[derive(Debug)]
+struct Folder {
+    fd: Arc<OwnedFd>,
+    path: PathBuf,
+    bytes: u64,
 }
 
 /// The folders of one node.
@@ -138,7 +158,12 @@ impl Checkouts {
     ///
     /// # Errors
     /// See [`CheckoutError`]. The next call tries again.
-    pub async fn get(&self, repo: &RepoId, tree: &TreeId) -> Result<Arc<Folder>, CheckoutError> {
+    pub async fn get(&self, repo: &RepoId, tree: &TreeId) -> Result<Slice, CheckoutError> {
+        let folder = self.folder(repo, tree).await?;
+        Ok(Slice { fd: Arc::clone(&folder.fd), folder: Some(folder), shared: Arc::clone(&self.shared) })
+    }
+
+    async fn folder(&self, repo: &RepoId, tree: &TreeId) -> Result<Arc<Folder>, CheckoutError> {
         let key = (repo.clone(), tree.clone());
         let mut made = {
             let mut state = self.shared.lock();
@@ -154,7 +179,7 @@ impl Checkouts {
                     let (done, made) = watch::channel(None);
                     state.entries.insert(key.clone(), Entry::Making(made.clone()));
                     let shared = Arc::clone(&self.shared);
-                    self.shared.tasks.spawn_blocking(move || Shared::make(&shared, key, &done));
+                    self.shared.tasks.spawn_blocking(move || Shared::make(&shared, key, done));
                     made
                 }
             }
@@ -174,7 +199,7 @@ impl Checkouts {
 
 impl Shared {
     /// Blocking. Makes one folder, tells everyone who waits, then makes room.
-    fn make(shared: &Arc<Self>, key: Key, done: &watch::Sender<Made>) {
+    fn make(shared: &Arc<Self>, key: Key, done: watch::Sender<Made>) {
         // INVARIANT: whatever happens to this thread, the entry does not stay in `Making`.
         let forget = Forget { shared, key: &key };
         let made = shared.write(&key);
@@ -187,6 +212,7 @@ impl Shared {
         }
         drop(forget);
         done.send_replace(Some(made));
+        drop(done);
         shared.evict();
     }
 

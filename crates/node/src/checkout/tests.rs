@@ -1,10 +1,8 @@
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use bailey_protocol::path::TreePath;
 use rustix::fs::{AtFlags, StatxFlags};
-use tokio::time::timeout;
 
 use super::*;
 
@@ -51,7 +49,7 @@ fn tree(digit: char) -> TreeId {
     digit.to_string().repeat(40).parse().unwrap()
 }
 
-fn holds(folder: &Folder, name: &str) -> bool {
+fn holds(folder: &Slice, name: &str) -> bool {
     rustix::fs::statx(folder.fd().as_fd(), name, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::TYPE).is_ok()
 }
 
@@ -104,12 +102,7 @@ async fn what_is_used_least_makes_room_and_what_is_held_stays() {
     for digit in ['3', '4', '5'] {
         drop(checkouts.get(&acme(), &tree(digit)).await.unwrap());
     }
-    let settled = async {
-        while checkouts.bytes() > 45_000 {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(Duration::from_secs(5), settled).await.expect("nothing was evicted");
+    assert!(checkouts.bytes() <= 45_000, "nothing was evicted");
     assert!(holds(&held, "tenant"), "a held folder was removed");
     drop(checkouts.get(&acme(), &tree('1')).await.unwrap());
     assert_eq!(bench.fills(), 5, "the held folder was made again");

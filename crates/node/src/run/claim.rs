@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use crate::checkout::Folder;
+use crate::checkout::Slice;
 use crate::fault;
 use crate::machine::Machine;
 use crate::node::Host;
@@ -26,7 +26,7 @@ pub(super) struct Claimed {
     /// When its time is up.
     pub(super) deadline: Instant,
     /// Held so that the slices stay where they are.
-    _folders: Vec<Arc<Folder>>,
+    _slices: Vec<Slice>,
 }
 
 /// Claims a sandbox in a task of its own. CANCEL: the sandbox is destroyed as soon as the claim is through.
@@ -47,12 +47,12 @@ pub(super) async fn claim(host: Arc<Host>, spec: Arc<RunSpec>) -> Result<Box<Cla
 async fn claim_whole(host: &Host, spec: &RunSpec) -> Result<Box<Claimed>, NodeFault> {
     let pool = check(host, spec)?;
     let mut mounts = Vec::with_capacity(spec.mounts.len());
-    let mut folders = Vec::with_capacity(spec.mounts.len());
+    let mut slices = Vec::with_capacity(spec.mounts.len());
     for mount in &spec.mounts {
-        let folder = host.checkouts.get(&mount.repo, &mount.tree).await.map_err(|cause| fault::of_checkout(&cause))?;
-        let lower = Arc::clone(folder.fd());
+        let slice = host.checkouts.get(&mount.repo, &mount.tree).await.map_err(|cause| fault::of_checkout(&cause))?;
+        let lower = Arc::clone(slice.fd());
         mounts.push(ClaimMount { at: mount.at.clone(), writable: mount.writable, lower });
-        folders.push(folder);
+        slices.push(slice);
     }
     let (machine, parked) = match pool.take() {
         Some(machine) => (machine, true),
@@ -64,7 +64,7 @@ async fn claim_whole(host: &Host, spec: &RunSpec) -> Result<Box<Claimed>, NodeFa
     let order = ClaimOrder { limits: spec.limits, mounts };
     let claiming = machine.hold().wall().claim(machine.sandbox(), order);
     claiming.await.map_err(|cause| fault::of_wall(&cause, "mount the slices"))?;
-    Ok(Box::new(Claimed { machine, parked, at, deadline, _folders: folders }))
+    Ok(Box::new(Claimed { machine, parked, at, deadline, _slices: slices }))
 }
 
 /// Refuses what cannot be carried out here, before anything is spent on it.
