@@ -5,15 +5,12 @@
 //! that was installed last. Programs are compiled before a fork; [`install`] allocates nothing and may be called
 //! after it.
 
-use std::collections::BTreeMap;
-
 use rustix::io::Errno;
 
 use crate::last_errno;
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
-    TargetArch, sock_filter,
-};
+
+mod assemble;
+pub mod probe;
 
 /// First system call number of the x32 interface; numbers from here on belong to it.
 pub const X32_BIT: u32 = 0x4000_0000;
@@ -51,79 +48,48 @@ pub struct Row {
 }
 
 /// A compiled filter.
-#[derive(Debug, Clone)]
-pub struct Program(BpfProgram);
+#[derive(Clone)]
+pub struct Program(Vec<libc::sock_filter>);
+
+impl std::fmt::Debug for Program {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Program of {} instructions", self.0.len())
+    }
+}
 
 /// A table does not compile.
-#[derive(Debug, thiserror::Error)]
-#[error("compile a seccomp table: {0}")]
-pub struct CompileError(#[from] seccompiler::BackendError);
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CompileError {
+    /// What is matched and what is not would get the same answer.
+    #[error("compile a seccomp table: both answers are the same")]
+    SameAnswers,
+    /// Not a call of this architecture, or a check of an argument that no call has.
+    #[error("compile a seccomp table: the row of call {0} cannot be")]
+    Number(i64),
+    /// More instructions than the kernel takes, or than a jump reaches.
+    #[error("compile a seccomp table: {0} instructions are too many")]
+    TooLong(usize),
+}
 
 impl Program {
     /// Compiles a table. Calls of another architecture are killed; x32 calls too if `kill_x32`, else they get the
     /// answer for calls that the table does not hold.
     ///
     /// # Errors
-    /// When two answers are the same, or a table is larger than a filter may be.
+    /// When the answers are the same, a row makes no sense, or the table is larger than a filter may be.
     pub fn compile(
         rows: impl IntoIterator<Item = Row>,
         matched: Answer,
         otherwise: Answer,
         kill_x32: bool,
     ) -> Result<Self, CompileError> {
-        let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-        for row in rows {
-            let chain = rules.entry(row.number).or_default();
-            for checks in row.when {
-                let conditions = checks.iter().map(Check::condition).collect::<Result<_, _>>()?;
-                chain.push(SeccompRule::new(conditions)?);
-            }
-        }
-        let filter = SeccompFilter::new(rules, otherwise.action(), matched.action(), TargetArch::x86_64)?;
-        let mut program: BpfProgram = filter.try_into()?;
-        if kill_x32 {
-            program.splice(0..0, x32_guard());
-        }
-        Ok(Self(program))
+        assemble::assemble(rows, matched, otherwise, kill_x32).map(Self)
     }
 
     /// The instructions as (code, jump if true, jump if false, operand), for tests that interpret them.
     pub fn instructions(&self) -> impl Iterator<Item = (u16, u8, u8, u32)> {
         self.0.iter().map(|i| (i.code, i.jt, i.jf, i.k))
     }
-}
-
-impl Check {
-    fn condition(&self) -> Result<SeccompCondition, seccompiler::BackendError> {
-        let (argument, op, value) = match *self {
-            Self::Is(argument, value) => (argument, SeccompCmpOp::Eq, value),
-            Self::Not(argument, value) => (argument, SeccompCmpOp::Ne, value),
-            Self::Masked(argument, mask, value) => (argument, SeccompCmpOp::MaskedEq(u64::from(mask)), value),
-        };
-        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, op, u64::from(value))
-    }
-}
-
-impl Answer {
-    fn action(self) -> SeccompAction {
-        match self {
-            Self::Allow => SeccompAction::Allow,
-            Self::Errno(errno) => SeccompAction::Errno(u32::from(errno)),
-            Self::Kill => SeccompAction::KillProcess,
-        }
-    }
-}
-
-/// `if number >= X32_BIT { kill }`, to be put before a compiled table.
-fn x32_guard() -> [sock_filter; 3] {
-    const LOAD_WORD: u16 = 0x20;
-    const JUMP_IF_GREATER_OR_EQUAL: u16 = 0x35;
-    const RETURN: u16 = 0x06;
-    [
-        sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: 0 },
-        sock_filter { code: JUMP_IF_GREATER_OR_EQUAL, jt: 0, jf: 1, k: X32_BIT },
-        sock_filter { code: RETURN, jt: 0, jf: 0, k: libc::SECCOMP_RET_KILL_PROCESS },
-    ]
 }
 
 /// Sets `no_new_privs` and installs the programs, first one first, for every thread of the process. Makes system
@@ -136,10 +102,9 @@ pub fn install(programs: &[Program]) -> Result<(), Errno> {
     rustix::thread::set_no_new_privs(true)?;
     for program in programs {
         let length = u16::try_from(program.0.len()).unwrap_or(u16::MAX);
-        let header =
-            libc::sock_fprog { len: length, filter: program.0.as_ptr().cast::<libc::sock_filter>().cast_mut() };
-        // SAFETY: the header points at `length` live instructions laid out as the kernel's `sock_filter` (seccompiler
-        // declares the same `repr(C)` struct); the kernel only reads them, and copies them before it returns.
+        let header = libc::sock_fprog { len: length, filter: program.0.as_ptr().cast_mut() };
+        // SAFETY: the header points at `length` live instructions; the kernel only reads them, and copies them
+        // before it returns.
         let answer = unsafe {
             libc::syscall(
                 libc::SYS_seccomp,
@@ -175,7 +140,6 @@ mod tests {
         match fork() {
             0 => {
                 let installed = install(&[deny]).is_ok();
-
                 // SAFETY: a null pointer is never reached: the filter answers first.
                 let answer = unsafe { libc::syscall(libc::SYS_sysinfo, 0) };
                 let denied = answer == -1 && std::io::Error::last_os_error().raw_os_error() == Some(77);

@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -9,7 +10,7 @@ use rustix::io::Errno;
 /// The delegated folder and the groups in it.
 #[derive(Debug)]
 pub struct Cgroups {
-    folder: OwnedFd,
+    folder: Rc<OwnedFd>,
     next: Cell<u64>,
     /// Made ahead, since making one takes longer than anything else at the start of an exec.
     spare: RefCell<Option<Group>>,
@@ -21,14 +22,15 @@ pub struct Cgroups {
 #[derive(Debug)]
 pub struct Group {
     name: String,
-    folder: OwnedFd,
+    folder: Rc<OwnedFd>,
+    parent: Rc<OwnedFd>,
 }
 
 impl Cgroups {
     /// Takes the delegated folder.
     #[must_use]
     pub fn new(folder: OwnedFd) -> Self {
-        Self { folder, next: Cell::new(1), spare: RefCell::default(), lingering: RefCell::default() }
+        Self { folder: Rc::new(folder), next: Cell::new(1), spare: RefCell::default(), lingering: RefCell::default() }
     }
 
     /// The delegated folder.
@@ -40,7 +42,7 @@ impl Cgroups {
     /// Makes the next exec's group now. A failure shows when it is needed.
     pub fn prepare_spare(&self) {
         if self.spare.borrow().is_none() {
-            *self.spare.borrow_mut() = self.make().ok();
+            *self.spare.borrow_mut() = self.make(&self.folder).ok();
         }
     }
 
@@ -51,22 +53,30 @@ impl Cgroups {
     pub fn take(&self) -> Result<Group, Errno> {
         match self.spare.borrow_mut().take() {
             Some(group) => Ok(group),
-            None => self.make(),
+            None => self.make(&self.folder),
         }
     }
 
-    fn make(&self) -> Result<Group, Errno> {
+    /// An empty group inside another one, which is killed with it.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn take_inside(&self, group: &Group) -> Result<Group, Errno> {
+        self.make(&group.folder)
+    }
+
+    fn make(&self, parent: &Rc<OwnedFd>) -> Result<Group, Errno> {
         let name = format!("exec-{}", self.next.get());
         self.next.set(self.next.get() + 1);
-        rustix::fs::mkdirat(&self.folder, &name, Mode::RWXU)?;
+        rustix::fs::mkdirat(&**parent, &name, Mode::RWXU)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let folder = rustix::fs::openat(&self.folder, &name, flags, Mode::empty())?;
-        Ok(Group { name, folder })
+        let folder = rustix::fs::openat(&**parent, &name, flags, Mode::empty())?;
+        Ok(Group { name, folder: Rc::new(folder), parent: Rc::clone(parent) })
     }
 
     /// Removes the group once it is empty: now, or when its last process is reaped.
     pub fn retire(&self, group: Group) {
-        if let Some(group) = self.remove(group) {
+        if let Some(group) = group.remove() {
             self.lingering.borrow_mut().push(group);
         }
     }
@@ -74,20 +84,29 @@ impl Cgroups {
     /// Tries again to remove the groups that were not empty. Called after processes were reaped.
     pub fn sweep(&self) {
         let lingering = std::mem::take(&mut *self.lingering.borrow_mut());
-        let left: Vec<Group> = lingering.into_iter().filter_map(|group| self.remove(group)).collect();
-        *self.lingering.borrow_mut() = left;
-    }
-
-    fn remove(&self, group: Group) -> Option<Group> {
-        match rustix::fs::unlinkat(&self.folder, &group.name, AtFlags::REMOVEDIR) {
-            Err(Errno::BUSY) => Some(group),
-            // Gone, or out of reach: trying again would not help.
-            _ => None,
-        }
+        // Inner groups come after the ones that they are in, and go before them.
+        let mut left: Vec<Group> = lingering.into_iter().rev().filter_map(Group::remove).collect();
+        left.reverse();
+        self.lingering.borrow_mut().append(&mut left);
     }
 }
 
 impl Group {
+    /// Whether a line of `/proc/PID/cgroup` is of a process in this group or in one inside it.
+    #[must_use]
+    pub fn holds(&self, line: &str) -> bool {
+        line.strip_prefix("0::").is_some_and(|path| path.split('/').any(|name| name == self.name))
+    }
+
+    /// Gives the group back if it is not empty.
+    fn remove(self) -> Option<Self> {
+        match rustix::fs::unlinkat(&*self.parent, &self.name, AtFlags::REMOVEDIR) {
+            Err(Errno::BUSY) => Some(self),
+            // Gone, or out of reach: trying again would not help.
+            _ => None,
+        }
+    }
+
     /// The folder, for a child to be born in.
     #[must_use]
     pub fn folder(&self) -> BorrowedFd<'_> {
@@ -99,7 +118,7 @@ impl Group {
     /// # Errors
     /// When the kernel refuses; nothing is killed then.
     pub fn kill(&self) -> Result<(), Errno> {
-        let file = rustix::fs::openat(&self.folder, "cgroup.kill", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let file = rustix::fs::openat(&*self.folder, "cgroup.kill", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
         rustix::io::write(&file, b"1").map(|_written| ())
     }
 }

@@ -50,7 +50,7 @@ fn reap(agent: &Agent) -> bool {
         match rustix::process::wait(WaitOptions::NOHANG) {
             Ok(Some((pid, status))) => {
                 if let Some(exit) = Exit::from_status(status) {
-                    agent.registry.borrow().reaped(pid, exit);
+                    agent.registry.borrow_mut().reaped(pid, exit);
                 }
             }
             Ok(None) | Err(_) => return false,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use rustix::process::{Pid, WaitStatus};
 use serde::Deserialize;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
 use super::cgroup::Group;
@@ -92,6 +92,8 @@ pub enum Selector {
 pub struct Registry {
     running: HashMap<i32, Rc<Exec>>,
     ended: Vec<(Instant, Rc<Exec>)>,
+    /// Told about the end of processes that are no execs of their own.
+    waiting: HashMap<i32, oneshot::Sender<Exit>>,
 }
 
 impl Registry {
@@ -115,12 +117,22 @@ impl Registry {
     }
 
     /// Tells an exec that its leader was reaped. Its process id may be used again from now on.
-    pub fn reaped(&self, pid: Pid, exit: Exit) {
-        if let Some(exec) = self.running.get(&pid.as_raw_nonzero().get())
+    pub fn reaped(&mut self, pid: Pid, exit: Exit) {
+        if let Some(waiting) = self.waiting.remove(&pid.as_raw_nonzero().get()) {
+            // Nobody may be left to care.
+            let _unheard = waiting.send(exit);
+        } else if let Some(exec) = self.running.get(&pid.as_raw_nonzero().get())
             && exec.exit.borrow().is_none()
         {
             exec.exit.send_replace(Some(exit));
         }
+    }
+
+    /// Waits for the end of a process that was just forked.
+    pub fn wait_for(&mut self, pid: Pid) -> oneshot::Receiver<Exit> {
+        let (sender, receiver) = oneshot::channel();
+        self.waiting.insert(pid.as_raw_nonzero().get(), sender);
+        receiver
     }
 
     /// Removes an exec; keeps it for a while if `keep`.

@@ -98,8 +98,8 @@ fn no_room(doing: &str, error: &io::Error) -> RpcError {
 }
 
 fn plumb(spec: &StartSpec) -> io::Result<Plumbing> {
-    let (uid, gid) = spec.user.ids();
     if let Some(size) = spec.pty {
+        let (uid, gid) = spec.user.ids();
         let pty = pty::open(uid, gid)?;
         pty::resize(&pty.master, size.cols, size.rows)?;
         let terminal = Rc::new(Terminal::new(pty.master)?);
@@ -112,17 +112,21 @@ fn plumb(spec: &StartSpec) -> io::Result<Plumbing> {
     let (from_stderr, stderr) = pipe_with(PipeFlags::CLOEXEC)?;
     let (stdin, input) = if spec.stdin {
         let (stdin, to_stdin) = pipe_with(PipeFlags::CLOEXEC)?;
+        give(&stdin, spec.user)?;
         (stdin, Input::pipe(to_stdin)?)
     } else {
         (null()?, Input::closed())
     };
-    // Programs that open `/dev/stdin` or `/proc/self/fd/1` again need to own the pipe.
-    for end in [&stdin, &stdout, &stderr] {
-        // `/dev/null` is not ours to give.
-        let _refused = rustix::fs::fchown(end, Some(uid), Some(gid));
-    }
+    give(&stdout, spec.user)?;
+    give(&stderr, spec.user)?;
     let outputs = vec![(Channel::Stdout, Source::pipe(from_stdout)?), (Channel::Stderr, Source::pipe(from_stderr)?)];
     Ok(Plumbing { stdio: [stdin, stdout, stderr], input, terminal: None, outputs })
+}
+
+/// Makes a pipe the user's: programs that open `/dev/stdin` or `/proc/self/fd/1` again need that.
+fn give(pipe: &OwnedFd, user: User) -> io::Result<()> {
+    let (uid, gid) = user.ids();
+    Ok(rustix::fs::fchown(pipe, Some(uid), Some(gid))?)
 }
 
 /// `/dev/null`, for reading.

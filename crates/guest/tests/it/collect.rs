@@ -12,7 +12,7 @@ use bailey_protocol::change::{MAGIC, NoticeReason, tag};
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::mount::{MountFlags, UnmountFlags};
 
-use crate::guest::possible;
+use crate::guest::{binary, possible};
 
 /// One record, in words: kind, path, and what else there is to say.
 type Record = (char, String, String);
@@ -50,7 +50,7 @@ impl Overlay {
         let open = |name: &str| OwnedFd::from(fs::File::open(self.root.path().join(name)).unwrap());
         let mut child = Command::new("bash")
             .args(["-c", "exec 3>&1 4<&0 5<merged 6<lower 0</dev/null 1>/dev/null; exec \"$0\" collect"])
-            .arg(env!("CARGO_BIN_EXE_bailey-guest"))
+            .arg(binary())
             .current_dir(self.root.path())
             .stdin(Stdio::from(open("upper")))
             .stdout(Stdio::piped())

@@ -43,6 +43,11 @@ fn cgroup2() -> Option<PathBuf> {
     mounts.lines().find(|line| line.split(' ').nth(2) == Some("cgroup2")).map(|l| l.split(' ').nth(1).unwrap().into())
 }
 
+/// The binary under test: `BAILEY_GUEST_BINARY` if set (the static one, say), else the one built for the tests.
+pub(crate) fn binary() -> std::ffi::OsString {
+    std::env::var_os("BAILEY_GUEST_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_bailey-guest").into())
+}
+
 /// Whether this machine can run the suite; says why not.
 pub(crate) fn possible() -> bool {
     let possible = rustix::process::geteuid().is_root() && cgroup2().is_some();
@@ -63,7 +68,8 @@ impl Guest {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let process = Command::new("unshare")
             .args(["--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"])
-            .args(["sh", "-c", CAGE, env!("CARGO_BIN_EXE_bailey-guest")])
+            .args(["sh", "-c", CAGE])
+            .arg(binary())
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::from(OwnedFd::from(folder)))
             .spawn()

@@ -6,4 +6,5 @@
 
 mod collect;
 mod exec;
+mod filter;
 mod guest;
