@@ -212,21 +212,10 @@ fn become_identity(identity: Identity) -> Result<(), Errno> {
     rustix::thread::clear_ambient_capability_set()?;
     rustix::thread::set_thread_groups(&[identity.gid])?;
     rustix::thread::set_thread_res_gid(identity.gid, identity.gid, identity.gid)?;
-    if identity.uid.is_root() {
-        rustix::thread::set_capabilities_secure_bits(identity.secure_bits)?;
-        rustix::thread::set_thread_res_uid(identity.uid, identity.uid, identity.uid)?;
-    } else {
-        // Keeps the right to lock the secure bits over the change of user; all sets are emptied just below.
-        rustix::thread::set_keep_capabilities(true)?;
-        rustix::thread::set_thread_res_uid(identity.uid, identity.uid, identity.uid)?;
-        let lock_bits = CapabilitySets {
-            effective: CapabilitySet::SETPCAP,
-            permitted: CapabilitySet::SETPCAP,
-            inheritable: CapabilitySet::empty(),
-        };
-        rustix::thread::set_capabilities(None, lock_bits)?;
-        rustix::thread::set_capabilities_secure_bits(identity.secure_bits)?;
-    }
+    // Before the change of user, which would take the right to lock them. Where they say `NO_SETUID_FIXUP`, that change
+    // leaves the sets alone; all of them are set just below.
+    rustix::thread::set_capabilities_secure_bits(identity.secure_bits)?;
+    rustix::thread::set_thread_res_uid(identity.uid, identity.uid, identity.uid)?;
     let sets = CapabilitySets {
         effective: identity.capabilities,
         permitted: identity.capabilities,

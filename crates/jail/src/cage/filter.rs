@@ -45,8 +45,10 @@ const REFUSED: [i64; 72] = [
     237, 238, 256, 278, 279, 447,
 ];
 
-/// Answered with ENOSYS, so that libraries fall back: `clone3` hides its flags behind a pointer.
-const ABSENT: [i64; 4] = [425, 426, 427, 435];
+/// Answered with ENOSYS, so that libraries fall back. `clone3` is not among them: the agent makes each exec in its
+/// cgroup with it. Its flags are behind a pointer, but new namespaces take a capability that PID 1 does not have, or
+/// a user namespace, of which the cage may have none; user code's own filter refuses the call.
+const ABSENT: [i64; 3] = [425, 426, 427];
 
 /// The filter of a cage's PID 1.
 ///

@@ -204,7 +204,8 @@ fn is_neutral(origin: &str, at: &str) -> bool {
         || at.strip_prefix("/proc").is_some_and(|rest| rest == origin)
 }
 
-/// 0 to 2 are the null device, 3 is a socket, 4 the cgroup; what the guest has opened since has no path.
+/// 0 to 2 are the null device, 3 is a socket, 4 the cgroup; what the guest has opened since has no path, but for the
+/// group in that cgroup that it made for its first exec.
 fn descriptors(found: &BTreeMap<u32, String>) -> Result<(), String> {
     for number in 0..=4 {
         if !found.contains_key(&number) {
@@ -216,7 +217,7 @@ fn descriptors(found: &BTreeMap<u32, String>) -> Result<(), String> {
             0..=2 => target == "/dev/null",
             3 => target.starts_with("socket:["),
             4 => target == "/",
-            _ => ["socket:[", "pipe:[", "anon_inode:"].iter().any(|start| target.starts_with(start)),
+            _ => ["socket:[", "pipe:[", "anon_inode:", "/exec-"].iter().any(|start| target.starts_with(start)),
         };
         if !right {
             return Err(format!("its descriptor {number} is `{target}`"));
