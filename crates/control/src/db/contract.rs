@@ -1,7 +1,7 @@
 //! What every database has to do. A new one runs `suite!` with a way to open it.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use bailey_policy::{
     Entitlement, PathReadPermit, PathWritePermit, Policies, Principal, ReadAction, RunCreatePermit, RunFacts, RunPlan,
@@ -63,8 +63,9 @@ fn principal(tenant: &str, user: &str) -> Principal {
     }
 }
 
-fn policies() -> Policies {
-    Policies::new(&[]).unwrap()
+fn policies() -> &'static Policies {
+    static POLICIES: LazyLock<Policies> = LazyLock::new(|| Policies::new(&[]).unwrap());
+    &POLICIES
 }
 
 fn may_run(who: &Principal) -> RunCreatePermit {

@@ -282,3 +282,23 @@ fn every_action_is_in_the_schema_and_in_one_group() {
     wanted.sort();
     assert_eq!(named, wanted);
 }
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(200))]
+
+    /// Whoever asks for whatever: allowed exactly below the own tenant, and below users/ exactly for that user.
+    #[test]
+    fn a_path_is_open_to_its_tenant_and_its_owner_alone(
+        tenant in "[ab]-?[ab]", user in "[AB.]?[ab]", other_tenant in "[ab]-?[ab]", owner in "[AB]?[ab]",
+        shared in proptest::bool::ANY, rest in "(/[a-tv-z.%*\\\\ ]{3,5}){0,2}",
+    ) {
+        static POLICIES: std::sync::LazyLock<Policies> = std::sync::LazyLock::new(|| Policies::new(&[]).unwrap());
+        let user = user.trim_start_matches('.');
+        let folder = if shared { String::new() } else { format!("/users/{owner}") };
+        let target = path(&format!("/tenants/{other_tenant}{folder}{rest}"));
+        let wanted = tenant == other_tenant && (shared || user == owner);
+        for answer in on_path(&POLICIES, &principal(&tenant, user), &target) {
+            proptest::prop_assert_eq!(answer.is_ok(), wanted, "{:?}", answer);
+        }
+    }
+}
