@@ -18,11 +18,12 @@ use crate::store::{Repo, Store};
 /// Most stores that are kept ready while nobody uses them.
 const MAX_IDLE_STORES: usize = 64;
 
-/// The stores in one folder: `{tenant}/tenant.git` and `{tenant}/users/{user}.git`.
+/// The stores in one folder: `{tenant}/tenant.git` and `{tenant}/users/{user}.git`. Clones share what is open.
+#[derive(Clone)]
 pub struct Trees {
     root: PathBuf,
     caches: Arc<Caches>,
-    open: Mutex<Open>,
+    open: Arc<Mutex<Open>>,
 }
 
 #[derive(Default)]
@@ -41,7 +42,7 @@ impl Trees {
     /// When the folder cannot be made.
     pub fn open(root: &Path) -> Result<Self, TreeError> {
         fs::create_dir_all(root).map_err(TreeError::storage("creating", root.display()))?;
-        Ok(Self { root: root.to_owned(), caches: Arc::new(Caches::new()), open: Mutex::default() })
+        Ok(Self { root: root.to_owned(), caches: Arc::new(Caches::new()), open: Arc::default() })
     }
 
     /// A handle on one store. Nothing is made on disk before the first write.
