@@ -1,0 +1,98 @@
+use std::fs;
+
+use bailey_protocol::api::{OutputData, RunEventKind, RunResult, Usage};
+use bailey_protocol::node::Ending;
+
+use super::*;
+
+fn run() -> RunId {
+    RunId::mint(1, [7; 10])
+}
+
+fn text(text: &str) -> RunEventKind {
+    RunEventKind::Stdout(OutputData { text: Some(text.to_owned()), base64: None })
+}
+
+fn ended() -> RunEventKind {
+    RunEventKind::Ended(RunResult {
+        ending: Ending::Exited { code: 0 },
+        limits_hit: Vec::new(),
+        output_dropped: 0,
+        versions: Vec::new(),
+        notices: Vec::new(),
+        more_notices: 0,
+        usage: Usage::default(),
+    })
+}
+
+async fn seqs(mut reader: EventReader) -> Result<Vec<u64>, EventLogError> {
+    let mut seen = Vec::new();
+    while let Some(batch) = reader.next().await? {
+        for line in batch.lines.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
+            seen.push(serde_json::from_slice::<RunEvent>(line).unwrap().seq);
+        }
+        assert!(batch.lines.ends_with(b"\n"));
+    }
+    Ok(seen)
+}
+
+#[tokio::test]
+async fn a_reader_sees_every_event_once_from_wherever_it_starts() {
+    let folder = tempfile::tempdir().unwrap();
+    let logs = EventLogs::open(folder.path()).unwrap();
+    let mut writer = logs.create(&run()).unwrap();
+    let long = "x".repeat(100_000);
+    let readers: Vec<_> = (0..7).map(|after| logs.follow(&run(), after, writer.progress()).unwrap()).collect();
+    writer.append(1, vec![text("a"), text(&long)]).await.unwrap();
+    writer.append(2, vec![text("b"), text(&long), ended()]).await.unwrap();
+    for (after, reader) in (0..7_u64).zip(readers) {
+        assert_eq!(seqs(reader).await.unwrap(), (after + 1..=5).collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test]
+async fn a_writer_that_goes_away_early_breaks_the_stream() {
+    let folder = tempfile::tempdir().unwrap();
+    let logs = EventLogs::open(folder.path()).unwrap();
+    let mut writer = logs.create(&run()).unwrap();
+    let mut reader = logs.follow(&run(), 0, writer.progress()).unwrap();
+    writer.append(1, vec![text("a")]).await.unwrap();
+    drop(writer);
+    assert_eq!(reader.next().await.unwrap().unwrap().first_seq, 1);
+    assert!(matches!(reader.next().await, Err(EventLogError::Broken)));
+}
+
+#[tokio::test]
+async fn a_line_cut_short_by_a_crash_is_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let logs = EventLogs::open(folder.path()).unwrap();
+    let mut writer = logs.create(&run()).unwrap();
+    writer.append(1, vec![text("a"), text("b")]).await.unwrap();
+    drop(writer);
+    let path = folder.path().join(format!("{}.ndjson", run()));
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, [whole.as_slice(), br#"{"seq":3,"time_ms"#].concat()).unwrap();
+    let progress = logs.complete(&run(), 2, ended()).unwrap();
+    assert!(progress.over && progress.bytes > whole.len() as u64);
+    // Once is enough.
+    assert_eq!(logs.complete(&run(), 3, ended()).unwrap(), progress);
+    let reader = logs.follow(&run(), 0, watch::channel(progress).1).unwrap();
+    assert_eq!(seqs(reader).await.unwrap(), [1, 2, 3]);
+}
+
+#[tokio::test]
+async fn a_log_that_is_gone_still_tells_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let logs = EventLogs::open(folder.path()).unwrap();
+    let progress = logs.complete(&run(), 2, ended()).unwrap();
+    let reader = logs.follow(&run(), 0, watch::channel(progress).1).unwrap();
+    assert_eq!(seqs(reader).await.unwrap(), [1]);
+}
+
+#[test]
+fn a_second_log_of_one_run_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let logs = EventLogs::open(folder.path()).unwrap();
+    logs.create(&run()).unwrap();
+    assert!(logs.create(&run()).is_err());
+}

@@ -1,0 +1,163 @@
+//! One client's connection: its socket with a deadline on unread answers, and the register of all of them.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep};
+use tokio_util::sync::CancellationToken;
+
+/// A socket whose peer must read: when it leaves everything unread for `timeout`, writing fails.
+#[derive(Debug)]
+pub struct Socket {
+    inner: TokioIo<TcpStream>,
+    timeout: Duration,
+    stalled: Option<Pin<Box<Sleep>>>,
+}
+
+impl Socket {
+    /// Guards `stream`.
+    #[must_use]
+    pub fn new(stream: TcpStream, timeout: Duration) -> Self {
+        Self { inner: TokioIo::new(stream), timeout, stalled: None }
+    }
+
+    fn guard<T>(&mut self, cx: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+        if outcome.is_ready() {
+            self.stalled = None;
+            return outcome;
+        }
+        let timeout = self.timeout;
+        let stalled = self.stalled.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + timeout)));
+        match stalled.as_mut().poll(cx) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl Read for Socket {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(cx, buf)
+    }
+}
+
+impl Write for Socket {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.inner).poll_write(cx, buf);
+        self.guard(cx, outcome)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let outcome = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        self.guard(cx, outcome)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+/// Whether anybody on this connection has shown a token that holds.
+#[derive(Debug, Clone, Default)]
+pub struct Known(Arc<AtomicBool>);
+
+impl Known {
+    /// Remembers it.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// All open connections, oldest first.
+#[derive(Debug, Clone, Default)]
+pub struct Register(Arc<Mutex<Entries>>);
+
+#[derive(Debug, Default)]
+struct Entries {
+    next: u64,
+    open: BTreeMap<u64, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    known: Known,
+    close: CancellationToken,
+}
+
+/// A connection's place in the register, given back on drop.
+#[derive(Debug)]
+pub struct Registered {
+    register: Register,
+    id: u64,
+    /// See [`Known`].
+    pub known: Known,
+    /// Fires when the connection must make room.
+    pub close: CancellationToken,
+}
+
+impl Register {
+    /// Takes a place. When `limit` are open, the oldest that never showed a token has to go, or this one where all did.
+    pub fn enter(&self, limit: usize) -> Option<Registered> {
+        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if entries.open.len() >= limit {
+            let oldest = entries.open.iter().find(|(_, entry)| !entry.known.get()).map(|(id, _)| *id)?;
+            if let Some(entry) = entries.open.remove(&oldest) {
+                entry.close.cancel();
+            }
+        }
+        let id = entries.next;
+        entries.next += 1;
+        let (known, close) = (Known::default(), CancellationToken::new());
+        entries.open.insert(id, Entry { known: known.clone(), close: close.clone() });
+        Some(Registered { register: self.clone(), id, known, close })
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.register.0.lock().unwrap_or_else(PoisonError::into_inner).open.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn w01_who_never_showed_a_token_makes_room_first() {
+        let register = Register::default();
+        let first = register.enter(2).unwrap();
+        let second = register.enter(2).unwrap();
+        first.known.set();
+        let third = register.enter(2).unwrap();
+        assert!(second.close.is_cancelled() && !first.close.is_cancelled());
+        third.known.set();
+        assert!(register.enter(2).is_none());
+        drop(first);
+        assert!(register.enter(2).is_some());
+    }
+}

@@ -1,0 +1,72 @@
+//! From a decision to a permit, with its line on the audit.
+
+use bailey_policy::{Denied, Grant};
+
+use crate::api_error::ApiError;
+use crate::control::{Caller, Control};
+use crate::db::AuditEntry;
+
+impl Control {
+    /// The permit behind `decision`. A denial is on the audit before it is answered.
+    pub(crate) async fn permit<P>(&self, caller: &Caller, decision: Result<P, Denied>) -> Result<P, ApiError> {
+        match decision {
+            Ok(permit) => Ok(permit),
+            Err(denied) => {
+                let entry = AuditEntry::denied(&caller.principal, &denied, Some(&caller.request), self.now_ms());
+                if let Err(error) = self.db().audit(entry).await {
+                    // It stays a denial.
+                    tracing::error!(request = %caller.request, %error, "a denial is not on the audit");
+                }
+                Err(denied.into())
+            }
+        }
+    }
+
+    /// Puts what was allowed, and how it came out, on the audit.
+    ///
+    /// # Errors
+    /// When it cannot be recorded: then nobody may learn the outcome.
+    pub(crate) async fn audit<'a>(
+        &self,
+        caller: &Caller,
+        grants: impl IntoIterator<Item = &'a Grant>,
+        outcome: &str,
+    ) -> Result<(), ApiError> {
+        let now = self.now_ms();
+        let entries = grants.into_iter().map(|grant| AuditEntry::allowed(grant, outcome, Some(&caller.request), now));
+        self.write_audit(entries.collect()).await
+    }
+
+    /// Puts `entries` on the audit, together, so that they share one commit.
+    ///
+    /// # Errors
+    /// When one cannot be recorded.
+    pub(crate) async fn write_audit(&self, entries: Vec<AuditEntry>) -> Result<(), ApiError> {
+        futures_util::future::try_join_all(entries.into_iter().map(|entry| self.db().audit(entry))).await?;
+        Ok(())
+    }
+
+    /// As [`Control::audit`], with the outcome taken from `result`, which is handed back.
+    pub(crate) async fn audited<T>(
+        &self,
+        caller: &Caller,
+        grant: &Grant,
+        result: Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
+        let outcome = match &result {
+            Ok(_) => "ok",
+            Err(error) => error.code,
+        };
+        self.audit(caller, [grant], outcome).await?;
+        result
+    }
+}
+
+/// Runs `work` on a thread that may block.
+///
+/// CANCEL: once begun, the work is done even when the caller is gone.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
+) -> Result<T, ApiError> {
+    tokio::task::spawn_blocking(work).await.map_err(ApiError::internal)?
+}

@@ -1,0 +1,203 @@
+//! What a run changed: from the node's change streams to versions on branches.
+
+use std::collections::HashMap;
+
+use bailey_protocol::api::{NewVersion, Notice};
+use bailey_protocol::change::NoticeReason;
+use bailey_protocol::id::VersionId;
+use bailey_protocol::limits::MAX_CHANGE_STREAM;
+use bailey_protocol::node::{Ending, RunUpdate};
+use bailey_protocol::path::{RepoId, TreePath};
+use bailey_tree::{Applied, CommitMeta};
+
+use super::decide::blocking;
+use super::landing::{self, OnConflict, Work};
+use super::run_owner::{Going, failure, node_failure};
+use crate::api_error::ApiError;
+use crate::db::RunFailure;
+use crate::pipe::{PipeWriter, pipe};
+
+/// Most notices in a result.
+const MAX_NOTICES: usize = 1000;
+
+/// What all mounts of a run brought.
+#[derive(Debug, Default)]
+pub(super) struct Collected {
+    /// Per store: the versions that its mounts made, each grown from the one before, and which mounts those were.
+    pub(super) works: HashMap<RepoId, Chain>,
+    pub(super) notices: Vec<Notice>,
+    pub(super) more_notices: u64,
+}
+
+/// Versions of one store, each with the index of its mount.
+pub(super) type Chain = Vec<(usize, VersionId)>;
+
+impl Going {
+    /// Turns the change stream of each writable mount into a version that nothing points to yet.
+    pub(super) async fn collect(&mut self, ending: &Ending) -> Result<Collected, RunFailure> {
+        let mut collected = Collected::default();
+        for index in 0..self.slices.len() {
+            let Some(slice) = self.slices.get(index).filter(|slice| slice.write.is_some()) else { continue };
+            let (path, repo) = (slice.path.clone(), slice.store.id().clone());
+            let base = collected.works.get(&repo).and_then(|chain| chain.last()).map(|(_, version)| version.clone());
+            let applied = self.apply(index, base, ending).await?;
+            collected.more_notices += applied.more_notices;
+            for (inside, reason) in applied.notices {
+                if collected.notices.len() < MAX_NOTICES {
+                    collected.notices.push(notice(&path, &inside, reason));
+                } else {
+                    collected.more_notices += 1;
+                }
+            }
+            if let Some(version) = applied.version {
+                collected.works.entry(repo).or_default().push((index, version));
+            }
+        }
+        match self.next().await? {
+            RunUpdate::Done => Ok(collected),
+            RunUpdate::Failed { fault } => Err(node_failure(fault)),
+            RunUpdate::Started { .. }
+            | RunUpdate::Output { .. }
+            | RunUpdate::Stopped { .. }
+            | RunUpdate::Changes { .. }
+            | RunUpdate::ChangesEnd { .. } => Err(self.broken("an update out of order after the changes")),
+        }
+    }
+
+    /// Applies one mount's change stream, on top of `base` where an earlier mount of the store made one.
+    async fn apply(&mut self, index: usize, base: Option<VersionId>, ending: &Ending) -> Result<Applied, RunFailure> {
+        let Some(slice) = self.slices.get(index) else { return Err(self.broken("a mount that is not there")) };
+        let (store, path) = (slice.store.clone(), slice.path.clone());
+        let base = base.or_else(|| slice.version.clone());
+        let meta = self.meta();
+        let (writer, mut reader) = pipe();
+        let inner = path.inner().to_owned();
+        let applying = blocking(move || Ok(store.apply_changes(base.as_ref(), &inner, &mut reader, &meta)?));
+        let (fed, applied) = tokio::join!(self.feed(index, writer), applying);
+        fed?;
+        applied.map_err(|error| self.lost(&path, ending, &error))
+    }
+
+    /// Moves one mount's stream into `writer`; the rest of it goes nowhere once the reader has given up.
+    async fn feed(&mut self, index: usize, writer: PipeWriter) -> Result<(), RunFailure> {
+        let mut writer = Some(writer);
+        let mut left = MAX_CHANGE_STREAM;
+        loop {
+            match self.next().await? {
+                RunUpdate::Changes { mount, data } if is(mount, index) => {
+                    left =
+                        left.checked_sub(data.len() as u64).ok_or_else(|| self.broken("an endless change stream"))?;
+                    if let Some(open) = &writer
+                        && open.send(data).await.is_err()
+                    {
+                        writer = None;
+                    }
+                }
+                RunUpdate::ChangesEnd { mount } if is(mount, index) => {
+                    if let Some(open) = writer {
+                        // Should the reader be gone, it says itself why.
+                        let _reader_gone = open.finish().await.is_err();
+                    }
+                    return Ok(());
+                }
+                RunUpdate::Failed { fault } => return Err(node_failure(fault)),
+                RunUpdate::Started { .. }
+                | RunUpdate::Output { .. }
+                | RunUpdate::Stopped { .. }
+                | RunUpdate::Changes { .. }
+                | RunUpdate::ChangesEnd { .. }
+                | RunUpdate::Done => return Err(self.broken("an update out of order among the changes")),
+            }
+        }
+    }
+
+    /// Puts the versions on their branches, all in one transaction, or on the run's side branch.
+    pub(super) async fn land(
+        &self,
+        works: HashMap<RepoId, Chain>,
+        ending: &Ending,
+    ) -> Result<Vec<NewVersion>, RunFailure> {
+        if works.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut chains: Vec<Chain> = works.into_values().collect();
+        chains.sort_unstable();
+        let mut pieces = Vec::with_capacity(chains.len());
+        for chain in &chains {
+            let first = chain.first().and_then(|(index, _)| self.slices.get(*index));
+            let Some((slice, permit)) = first.and_then(|slice| Some((slice, slice.write.clone()?))) else {
+                return Err(self.broken("work without a mount"));
+            };
+            pieces.push(Work {
+                permit,
+                store: slice.store.clone(),
+                base: slice.version.clone(),
+                made: chain.iter().map(|(_, version)| version.clone()).collect(),
+                meta: self.meta(),
+            });
+        }
+        let (control, run) = (self.control.clone(), self.run.clone());
+        let landed =
+            blocking(move || landing::land(&control, &pieces, OnConflict::SideBranch(&run), &|_, _| Ok(()))).await;
+        let landed = landed.map_err(|error| {
+            let path = chains.first().and_then(|chain| chain.first()).and_then(|(index, _)| self.slices.get(*index));
+            path.map_or_else(|| self.broken("work without a mount"), |slice| self.lost(&slice.path, ending, &error))
+        })?;
+        let mut versions: Vec<(usize, NewVersion)> = Vec::new();
+        for (chain, landed) in chains.iter().zip(landed) {
+            for (index, _) in chain {
+                let Some(slice) = self.slices.get(*index) else { continue };
+                versions.push((
+                    *index,
+                    NewVersion {
+                        path: slice.path.clone(),
+                        branch: landed.branch.clone(),
+                        version: landed.version.clone(),
+                        outcome: landed.outcome,
+                        reason: landed.reason.clone(),
+                        conflicts: landed.conflicts.clone(),
+                    },
+                ));
+            }
+        }
+        versions.sort_unstable_by_key(|(index, _)| *index);
+        Ok(versions.into_iter().map(|(_, version)| version).collect())
+    }
+
+    fn meta(&self) -> CommitMeta {
+        CommitMeta {
+            author: self.user().clone(),
+            time_ms: self.control.now_ms(),
+            message: format!("Run {}", self.run),
+            run: Some(self.run.clone()),
+        }
+    }
+
+    /// What the code changed is gone: that is no success, however the program ended.
+    fn lost(&self, path: &TreePath, ending: &Ending, error: &ApiError) -> RunFailure {
+        tracing::error!(run = %self.run, %error, cause = error.cause_chain(), "changes not kept");
+        let message = format!("{}, but what it changed below `{path}` could not be kept: {error}", what_it_did(ending));
+        failure("commit_failed", message, &error.hint)
+    }
+}
+
+fn is(mount: u32, index: usize) -> bool {
+    usize::try_from(mount) == Ok(index)
+}
+
+fn notice(path: &TreePath, inside: &[u8], reason: NoticeReason) -> Notice {
+    Notice { path: format!("{path}/{}", String::from_utf8_lossy(inside)), reason }
+}
+
+fn what_it_did(ending: &Ending) -> String {
+    match ending {
+        Ending::Exited { code } => format!("the program exited with code {code}"),
+        Ending::Signaled { signal } => format!("the program was ended by signal {signal}"),
+        Ending::Timeout => "the program ran out of time".to_owned(),
+        Ending::Oom => "the program ran out of memory".to_owned(),
+        Ending::OutputLimit => "the program wrote more output than it may".to_owned(),
+        Ending::Cancelled => "the run was cancelled".to_owned(),
+        Ending::GuestLost => "the sandbox was lost".to_owned(),
+        Ending::NodeRestarted => "the node restarted".to_owned(),
+    }
+}

@@ -1,0 +1,298 @@
+//! The one task that owns a run, from its order to its last event.
+//!
+//! ```text
+//!            Started        Output*        Stopped        per writable mount          Done
+//! ordered ───────────▶ going ──────▶ going ───────▶ collecting ─Changes* ChangesEnd─▶ … ───▶ landing
+//!    │                   │             │               │                              │        │
+//!    └───────────────────┴──── Failed, a lost node, an answer out of order ───────────┴────────┤
+//!                                                                                              ▼
+//!                                                end in the database ─▶ last event ─▶ over
+//! ```
+//!
+//! Events go to the run's log and nowhere else, so nobody who listens can slow a run down or make it end.
+
+use std::collections::VecDeque;
+
+use bailey_policy::RunCreatePermit;
+use bailey_protocol::api::{RunEventKind, RunResult, Usage};
+use bailey_protocol::id::{RunId, SandboxId, UserId};
+use bailey_protocol::node::{NodeFault, NodeFaultKind, RunSpec, RunStarted, RunStopped, RunUpdate};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::decide::blocking;
+use super::run_changes::Collected;
+use super::runs::Ready;
+use super::slices::Slice;
+use crate::admission::Slot;
+use crate::api_error::ApiError;
+use crate::control::Control;
+use crate::db::{AuditEntry, DbError, RunEnd, RunFailure};
+use crate::event_log::{EventWriter, Progress};
+use crate::live_runs::{Listed, LiveRun};
+use crate::node_link::{StartRun, UPDATES_IN_FLIGHT};
+use crate::output::OutputEncoder;
+
+/// Output beyond the run's own limit after which the node is not believed any more.
+const OUTPUT_SLACK: u64 = 1024 * 1024;
+/// Tries to record an end while the database is too busy, each of which waits by itself.
+const MAX_END_TRIES: usize = 5;
+
+/// A run that waits for its log.
+#[derive(Debug)]
+pub(super) struct RunOwner {
+    control: Control,
+    permit: RunCreatePermit,
+    ready: Ready,
+    updates: mpsc::Receiver<RunUpdate>,
+    cancel: CancellationToken,
+}
+
+/// A run under way.
+#[derive(Debug)]
+pub(super) struct Going {
+    pub(super) control: Control,
+    permit: RunCreatePermit,
+    pub(super) run: RunId,
+    sandbox: SandboxId,
+    pub(super) slices: Vec<Slice>,
+    slot: Slot,
+    /// Output that may still come.
+    allowance: u64,
+    updates: mpsc::Receiver<RunUpdate>,
+    cancel: CancellationToken,
+    /// Updates that have come and wait their turn.
+    inbox: VecDeque<RunUpdate>,
+    /// Events that are not in the log yet.
+    pending: Vec<RunEventKind>,
+    encoder: OutputEncoder,
+    writer: EventWriter,
+    listed: Listed,
+}
+
+impl RunOwner {
+    pub(super) fn new(
+        control: &Control,
+        permit: RunCreatePermit,
+        ready: Ready,
+        updates: mpsc::Receiver<RunUpdate>,
+        cancel: CancellationToken,
+    ) -> Self {
+        Self { control: control.clone(), permit, ready, updates, cancel }
+    }
+
+    /// Starts the log, from which on the run can be followed. A run that cannot have one is over as failed.
+    pub(super) async fn open_log(self) -> Result<(Going, RunSpec), ApiError> {
+        let Self { control, permit, ready: Ready { spec, slices, slot }, updates, cancel } = self;
+        let (logs, run) = (control.logs().clone(), spec.run.clone());
+        let writer = match blocking(move || Ok(logs.create(&run)?)).await {
+            Ok(writer) => writer,
+            Err(error) => {
+                let end = RunEnd::Failed(failure("log_failed", error.message.clone(), &error.hint));
+                control.db().end_run(&permit, &spec.run, end, control.now_ms()).await?;
+                return Err(error);
+            }
+        };
+        let live = LiveRun { progress: writer.progress(), cancel: cancel.clone() };
+        let listed = control.live().list(&spec.run, live);
+        let going = Going {
+            permit,
+            run: spec.run.clone(),
+            sandbox: spec.sandbox.clone(),
+            slices,
+            slot,
+            allowance: spec.limits.output_bytes.saturating_add(OUTPUT_SLACK),
+            updates,
+            cancel,
+            inbox: VecDeque::with_capacity(UPDATES_IN_FLIGHT),
+            pending: Vec::new(),
+            encoder: OutputEncoder::default(),
+            writer,
+            listed,
+            control,
+        };
+        Ok((going, spec))
+    }
+}
+
+impl Going {
+    pub(super) fn user(&self) -> &UserId {
+        self.permit.user()
+    }
+
+    /// What readers of the log wait on.
+    pub(super) fn progress(&self) -> watch::Receiver<Progress> {
+        self.writer.progress()
+    }
+
+    /// Sees the run to its end.
+    pub(super) async fn live(mut self, order: StartRun, audit: Vec<AuditEntry>) {
+        tracing::info!(run = %self.run, tenant = %self.permit.tenant(), "run created");
+        let control = self.control.clone();
+        // The audit's commit and the sandbox's start take their time together; no outcome is told before both.
+        let (end, audited) = tokio::join!(self.carry_out(order), control.write_audit(audit));
+        let end = match (end, audited) {
+            (Ok(result), Ok(())) => RunEnd::Ended(result),
+            (Err(failure), _) => RunEnd::Failed(failure),
+            (Ok(_), Err(error)) => {
+                tracing::error!(run = %self.run, cause = error.cause_chain(), "a run is not on the audit");
+                RunEnd::Failed(failure("audit_failed", "the run could not be put on the audit", &error.hint))
+            }
+        };
+        self.conclude(end).await;
+    }
+
+    async fn carry_out(&mut self, order: StartRun) -> Result<RunResult, RunFailure> {
+        if self.control.node().send(order).await.is_err() {
+            let message = "no node takes runs at the moment";
+            return Err(failure("node_unavailable", message, "Try again in a few seconds."));
+        }
+        let stopped = self.until_stopped().await?;
+        let collected = self.collect(&stopped.ending).await?;
+        let Collected { works, notices, more_notices } = collected;
+        let versions = self.land(works, &stopped.ending).await?;
+        Ok(RunResult {
+            ending: stopped.ending,
+            limits_hit: stopped.limits_hit,
+            output_dropped: stopped.output_dropped,
+            versions,
+            notices,
+            more_notices,
+            usage: Usage {
+                wall_ms: stopped.wall_ms,
+                cpu_us: stopped.facts.cpu_us,
+                memory_peak_bytes: stopped.facts.memory_peak_bytes,
+            },
+        })
+    }
+
+    async fn until_stopped(&mut self) -> Result<RunStopped, RunFailure> {
+        let mut started = false;
+        loop {
+            match self.next().await? {
+                RunUpdate::Started { started: facts } if !started => {
+                    started = true;
+                    self.pending.push(self.started(facts));
+                }
+                RunUpdate::Output { stream, data } if started => {
+                    self.allowance = self
+                        .allowance
+                        .checked_sub(data.len() as u64)
+                        .ok_or_else(|| self.broken("more output than the run's limit"))?;
+                    self.pending.extend(self.encoder.push(stream, &data));
+                }
+                RunUpdate::Stopped { stopped } => {
+                    let rest = self.encoder.finish();
+                    self.pending.extend(rest);
+                    return Ok(stopped);
+                }
+                RunUpdate::Failed { fault } => return Err(node_failure(fault)),
+                RunUpdate::Started { .. }
+                | RunUpdate::Output { .. }
+                | RunUpdate::Changes { .. }
+                | RunUpdate::ChangesEnd { .. }
+                | RunUpdate::Done => return Err(self.broken("an update out of order before the stop")),
+            }
+        }
+    }
+
+    /// The next update. Events go to the log before anybody waits.
+    pub(super) async fn next(&mut self) -> Result<RunUpdate, RunFailure> {
+        if let Some(update) = self.inbox.pop_front() {
+            return Ok(update);
+        }
+        self.flush().await?;
+        let mut batch = Vec::with_capacity(UPDATES_IN_FLIGHT);
+        self.updates.recv_many(&mut batch, UPDATES_IN_FLIGHT).await;
+        self.inbox.extend(batch);
+        self.inbox.pop_front().ok_or_else(|| {
+            tracing::error!(run = %self.run, "the node went away from a run");
+            failure("node_lost", "the node went away while the run was going", "Create the run again.")
+        })
+    }
+
+    pub(super) async fn flush(&mut self) -> Result<(), RunFailure> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let events = std::mem::take(&mut self.pending);
+        self.writer.append(self.control.now_ms(), events).await.map_err(|error| {
+            tracing::error!(run = %self.run, error = &error as &dyn std::error::Error, "events cannot be kept");
+            failure("output_lost", "the run's output could not be kept", "Ask the operator for room.")
+        })
+    }
+
+    /// A node that breaks the protocol is not believed in anything else.
+    pub(super) fn broken(&self, what: &str) -> RunFailure {
+        tracing::error!(run = %self.run, what, "the node broke the protocol");
+        failure("node_failed", "the node broke off", "Create the run again; tell the operator if it happens again.")
+    }
+
+    fn started(&self, facts: RunStarted) -> RunEventKind {
+        RunEventKind::Started {
+            run: self.run.clone(),
+            sandbox: self.sandbox.clone(),
+            wall: facts.wall,
+            reason: facts.reason,
+            accelerated: facts.accelerated,
+            parked: facts.parked,
+            fences: facts.fences,
+        }
+    }
+
+    /// Makes the end durable, and only then tells it. Where it cannot be recorded, the stream breaks off visibly and
+    /// the next start ends the run.
+    async fn conclude(mut self, end: RunEnd) {
+        if let RunEnd::Failed(_) = &end {
+            // Whatever of it still runs is not wanted any more.
+            self.cancel.cancel();
+        }
+        drop(self.updates);
+        if let Err(error) = record_end(&self.control, &self.permit, &self.run, &end).await {
+            tracing::error!(run = %self.run, error = &error as &dyn std::error::Error, "the end is not recorded");
+            return;
+        }
+        tracing::info!(run = %self.run, tenant = %self.permit.tenant(), "run over");
+        // A caller who has read the end finds room for the next run.
+        drop(self.slot);
+        let mut events = std::mem::take(&mut self.pending);
+        events.push(end.into());
+        if let Err(error) = self.writer.append(self.control.now_ms(), events).await {
+            tracing::error!(run = %self.run, error = &error as &dyn std::error::Error, "the end is not in the log");
+        }
+        drop(self.listed);
+    }
+}
+
+async fn record_end(control: &Control, permit: &RunCreatePermit, run: &RunId, end: &RunEnd) -> Result<(), DbError> {
+    let mut tries = 1;
+    loop {
+        match control.db().end_run(permit, run, end.clone(), control.now_ms()).await {
+            Err(DbError::Busy { .. }) if tries < MAX_END_TRIES => tries += 1,
+            outcome => return outcome,
+        }
+    }
+}
+
+pub(super) fn failure(error: &str, message: impl Into<String>, hint: &str) -> RunFailure {
+    RunFailure { error: error.to_owned(), message: message.into(), hint: hint.to_owned() }
+}
+
+pub(super) fn node_failure(fault: NodeFault) -> RunFailure {
+    let (error, hint) = match fault.kind {
+        NodeFaultKind::Invalid => ("run_invalid", "Correct the request as the message says."),
+        NodeFaultKind::Exhausted => ("node_exhausted", "Try again in a few seconds."),
+        NodeFaultKind::Unavailable => ("node_unavailable", "Try again in a few seconds."),
+        NodeFaultKind::Internal => ("node_failed", "Create the run again; tell the operator if it happens again."),
+    };
+    failure(error, fault.message, hint)
+}
+
+impl From<RunEnd> for RunEventKind {
+    fn from(end: RunEnd) -> Self {
+        match end {
+            RunEnd::Ended(result) => Self::Ended(result),
+            RunEnd::Failed(RunFailure { error, message, hint }) => Self::Failed { error, message, hint },
+        }
+    }
+}

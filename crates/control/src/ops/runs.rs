@@ -1,0 +1,236 @@
+//! Runs: create, follow, list, look at, cancel.
+
+use bailey_policy::{Grant, RunCreatePermit, RunFacts, RunPlan};
+use bailey_protocol::api::{RunList, RunRequest, RunSummary};
+use bailey_protocol::id::{RunId, SandboxId};
+use bailey_protocol::node::RunSpec;
+use sha2::{Digest, Sha256};
+use tokio::sync::{mpsc, watch};
+
+use super::decide::blocking;
+use super::run_owner::RunOwner;
+use super::slices::{self, Allowed, Slice};
+use crate::admission::Slot;
+use crate::api_error::ApiError;
+use crate::control::{Caller, Control};
+use crate::db::{AuditEntry, Idempotency, IdempotencyKey, MAX_PAGE, NewRun, RunCreated};
+use crate::event_log::{EventReader, Progress};
+use crate::node_link::{StartRun, UPDATES_IN_FLIGHT};
+use crate::run_request::{self, PlannedRun};
+
+/// Runs of one page, when the caller does not say.
+const DEFAULT_PAGE: u32 = 50;
+
+/// A run that a request made, now or before.
+#[derive(Debug)]
+pub struct Created {
+    /// The run.
+    pub run: RunId,
+    /// Where its events have got to; absent when an earlier request with the same key made it.
+    progress: Option<watch::Receiver<Progress>>,
+}
+
+/// Makes a run and starts it. What it answers is durable; the run goes on whoever stays to listen.
+///
+/// # Errors
+/// When the request cannot be carried out, is denied, or there is no room. Then nothing was started.
+pub async fn create(
+    control: &Control,
+    caller: &Caller,
+    request: RunRequest,
+    key: Option<IdempotencyKey>,
+) -> Result<Created, ApiError> {
+    let hold = control.hold_drain()?;
+    let idempotency = key.map(|key| Ok::<_, ApiError>(Idempotency { key, request: digest(&request)? })).transpose()?;
+    let mut planned = run_request::plan(request, &control.config().runs)?;
+    let plan = RunPlan { wall: planned.wall, template: planned.template.clone(), root: planned.root };
+    let permit = control.permit(caller, control.policies().create_run(&caller.principal, &plan)).await?;
+    let allowed = slices::authorize(control, caller, std::mem::take(&mut planned.mounts)).await?;
+
+    let mut audit = audit_entries(control, caller, permit.grant(), &allowed);
+    let recorded = record(control, caller, &permit, allowed, planned, idempotency).await;
+    let outcome = match &recorded {
+        Ok(Recorded::New(ready)) => ready.spec.run.as_str(),
+        Ok(Recorded::Before(run)) => run.as_str(),
+        Err(error) => error.code,
+    };
+    audit.iter_mut().for_each(|entry| outcome.clone_into(&mut entry.outcome));
+    match recorded {
+        Ok(Recorded::New(ready)) => {
+            let (updates, received) = mpsc::channel(UPDATES_IN_FLIGHT);
+            let cancel = control.run_cancellation();
+            let owner = RunOwner::new(control, permit, *ready, received, cancel.clone());
+            let (owner, spec) = owner.open_log().await?;
+            let (run, progress) = (spec.run.clone(), owner.progress());
+            // The task outlives the request, and keeps a drain waiting in its place.
+            drop(control.own(owner.live(StartRun { spec, updates, cancel }, audit)));
+            drop(hold);
+            Ok(Created { run, progress: Some(progress) })
+        }
+        Ok(Recorded::Before(run)) => {
+            control.write_audit(audit).await?;
+            Ok(Created { run, progress: None })
+        }
+        Err(error) => {
+            control.write_audit(audit).await?;
+            Err(error)
+        }
+    }
+}
+
+/// A run that is recorded as running and has to be started.
+#[derive(Debug)]
+pub(super) struct Ready {
+    pub(super) spec: RunSpec,
+    pub(super) slices: Vec<Slice>,
+    pub(super) slot: Slot,
+}
+
+enum Recorded {
+    New(Box<Ready>),
+    Before(RunId),
+}
+
+/// Finds room and the slices, and makes the run durable.
+async fn record(
+    control: &Control,
+    caller: &Caller,
+    permit: &RunCreatePermit,
+    allowed: Vec<Allowed>,
+    planned: PlannedRun,
+    idempotency: Option<Idempotency>,
+) -> Result<Recorded, ApiError> {
+    let slot = control.admission().enter(&caller.principal.tenant)?;
+    let slices = slices::open(control, allowed).await?;
+    let (run, sandbox) = control.mint_run()?;
+    let command = planned.command.join(" ");
+    let new = NewRun { run: run.clone(), command, created_ms: control.now_ms(), idempotency };
+    match control.db().create_run(permit, new).await? {
+        RunCreated::New => {
+            let spec = spec(planned, run, sandbox, caller, &slices);
+            Ok(Recorded::New(Box::new(Ready { spec, slices, slot })))
+        }
+        RunCreated::Replayed(first) => Ok(Recorded::Before(first)),
+    }
+}
+
+/// The events of a run that was just made.
+///
+/// # Errors
+/// When they cannot be read.
+pub async fn follow(control: &Control, caller: &Caller, created: Created) -> Result<EventReader, ApiError> {
+    match created.progress {
+        Some(progress) => Ok(control.logs().follow(&created.run, 0, progress)?),
+        None => events(control, caller, &created.run, 0).await,
+    }
+}
+
+/// The events of a run after number `after`, to its end.
+///
+/// # Errors
+/// When it does not exist or is denied.
+pub async fn events(control: &Control, caller: &Caller, run: &RunId, after: u64) -> Result<EventReader, ApiError> {
+    let facts = facts(control, caller, run).await?;
+    let permit = control.permit(caller, control.policies().read_run(&caller.principal, &facts)).await?;
+    let result = async {
+        // Looked at first: what is not going any more has its end in the database.
+        if let Some(live) = control.live().get(run) {
+            return Ok(control.logs().follow(run, after, live.progress)?);
+        }
+        let record = control.db().run(&permit).await?.ok_or_else(ApiError::run_not_found)?;
+        let Some(end) = record.end else {
+            return Err(ApiError::internal("a run that is not going has no end"));
+        };
+        let (logs, run, time_ms) = (control.logs().clone(), run.clone(), record.ended_ms.unwrap_or(record.created_ms));
+        blocking(move || {
+            let progress = logs.complete(&run, time_ms, end.into())?;
+            Ok(logs.follow(&run, after, watch::channel(progress).1)?)
+        })
+        .await
+    };
+    control.audited(caller, permit.grant(), result.await).await
+}
+
+/// The caller's runs, newest first.
+///
+/// # Errors
+/// When it is denied.
+pub async fn list(
+    control: &Control,
+    caller: &Caller,
+    after: Option<RunId>,
+    limit: Option<u32>,
+) -> Result<RunList, ApiError> {
+    let permit = control.permit(caller, control.policies().list_runs(&caller.principal)).await?;
+    let limit = limit.unwrap_or(DEFAULT_PAGE).clamp(1, MAX_PAGE);
+    let result = async {
+        let records = control.db().runs(&permit, limit, after.as_ref()).await?;
+        let runs: Vec<RunSummary> = records.iter().map(crate::db::RunRecord::summary).collect();
+        let whole_page = u32::try_from(runs.len()).is_ok_and(|count| count == limit);
+        let next = if whole_page { runs.last().map(|last| last.run.clone()) } else { None };
+        Ok(RunList { runs, next })
+    };
+    control.audited(caller, permit.grant(), result.await).await
+}
+
+/// One run.
+///
+/// # Errors
+/// When it does not exist or is denied.
+pub async fn get(control: &Control, caller: &Caller, run: &RunId) -> Result<RunSummary, ApiError> {
+    let facts = facts(control, caller, run).await?;
+    let permit = control.permit(caller, control.policies().read_run(&caller.principal, &facts)).await?;
+    let result = async {
+        let record = control.db().run(&permit).await?.ok_or_else(ApiError::run_not_found)?;
+        Ok(record.summary())
+    };
+    control.audited(caller, permit.grant(), result.await).await
+}
+
+/// Asks for a run's end and waits for nothing: the end comes on its event stream. A run that is over stays as it is.
+///
+/// # Errors
+/// When it does not exist or is denied.
+pub async fn cancel(control: &Control, caller: &Caller, run: &RunId) -> Result<(), ApiError> {
+    let facts = facts(control, caller, run).await?;
+    let permit = control.permit(caller, control.policies().cancel_run(&caller.principal, &facts)).await?;
+    if let Some(live) = control.live().get(&permit.facts().run) {
+        live.cancel.cancel();
+    }
+    control.audited(caller, permit.grant(), Ok(())).await
+}
+
+/// What a decision about `run` needs. Another tenant's run is answered like none.
+async fn facts(control: &Control, caller: &Caller, run: &RunId) -> Result<RunFacts, ApiError> {
+    control.db().run_facts(&caller.principal, run).await?.ok_or_else(ApiError::run_not_found)
+}
+
+/// One line for each thing that was allowed; how it came out is filled in later.
+fn audit_entries(control: &Control, caller: &Caller, create: &Grant, allowed: &[Allowed]) -> Vec<AuditEntry> {
+    let now = control.now_ms();
+    let grants = [create].into_iter().chain(allowed.iter().flat_map(Allowed::grants));
+    grants.map(|grant| AuditEntry::allowed(grant, "", Some(&caller.request), now)).collect()
+}
+
+fn spec(planned: PlannedRun, run: RunId, sandbox: SandboxId, caller: &Caller, slices: &[Slice]) -> RunSpec {
+    RunSpec {
+        run,
+        sandbox,
+        tenant: caller.principal.tenant.clone(),
+        wall: planned.wall,
+        template: planned.template,
+        command: planned.command,
+        env: planned.env,
+        cwd: planned.cwd,
+        stdin: planned.stdin,
+        root: planned.root,
+        mounts: slices.iter().map(Slice::mount).collect(),
+        limits: planned.limits,
+    }
+}
+
+/// Equal for equal requests, however they were spelled.
+fn digest(request: &RunRequest) -> Result<[u8; 32], ApiError> {
+    let canonical = serde_json::to_vec(request).map_err(ApiError::internal)?;
+    Ok(Sha256::digest(canonical).into())
+}
