@@ -34,7 +34,8 @@ pub fn main() -> anyhow::Result<()> {
 }
 
 fn collect(layers: walk::Layers, output: OwnedFd) -> anyhow::Result<()> {
-    let mut output = output::Output::new(output);
+    let disk = rustix::fs::fstatvfs(&layers.upper).context("ask for the size of the upper layer's file system")?;
+    let mut output = output::Output::new(output, disk.f_blocks.saturating_mul(disk.f_frsize));
     let result = walk::walk(&layers, &mut output);
     output.finish(&result).context("finish the change stream")?;
     Ok(result?)

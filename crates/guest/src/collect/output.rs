@@ -14,21 +14,27 @@ pub(super) struct Output {
     to: BufWriter<std::fs::File>,
     record: Vec<u8>,
     records: u64,
+    /// Bytes of content so far.
     bytes: u64,
+    /// Bytes of content that the stream may carry.
+    most: u64,
     /// Inside a file's content, where no record can follow any more.
     broken: bool,
 }
 
 impl Output {
-    pub(super) fn new(to: OwnedFd) -> Self {
+    /// `disk` is the size of the file system that holds the upper layer. Only holes and second names can make its
+    /// content larger than that, and neither may cost the host more than the sandbox was granted.
+    pub(super) fn new(to: OwnedFd, disk: u64) -> Self {
         let to = BufWriter::with_capacity(64 * 1024, to.into());
-        Self { to, record: Vec::new(), records: 0, bytes: 0, broken: false }
+        // Room for the records that follow.
+        let most = MAX_CHANGE_STREAM.saturating_sub(64 * 1024 * 1024).min(disk);
+        Self { to, record: Vec::new(), records: 0, bytes: 0, most, broken: false }
     }
 
     /// Whether a file of this size still fits.
     pub(super) fn fits(&self, size: u64) -> bool {
-        // Room for the records that follow.
-        size.saturating_add(self.bytes) <= MAX_CHANGE_STREAM.saturating_sub(64 * 1024 * 1024)
+        size.saturating_add(self.bytes) <= self.most
     }
 
     /// Writes a record's header.
@@ -59,6 +65,7 @@ impl Output {
                 return Err(WalkError::Shrunk);
             }
             self.raw(part)?;
+            self.bytes = self.bytes.saturating_add(u64::try_from(most).unwrap_or(u64::MAX));
             left -= u64::try_from(most).unwrap_or(left);
         }
         self.broken = false;
@@ -88,7 +95,6 @@ impl Output {
     }
 
     fn raw(&mut self, bytes: &[u8]) -> Result<(), WalkError> {
-        self.bytes = self.bytes.saturating_add(u64::try_from(bytes.len()).unwrap_or(u64::MAX));
         self.to.write_all(bytes).map_err(|error| {
             self.broken = true;
             WalkError::Write(error)

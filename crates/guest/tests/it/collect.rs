@@ -26,7 +26,7 @@ impl Overlay {
     fn new(prepare: impl FnOnce(&Path)) -> Self {
         let root = tempfile::tempdir().unwrap();
         let base = root.path();
-        rustix::mount::mount("tmpfs", base, "tmpfs", MountFlags::empty(), None).unwrap();
+        rustix::mount::mount("tmpfs", base, "tmpfs", MountFlags::empty(), Some(c"size=64m")).unwrap();
         for name in ["lower", "upper", "work", "merged"] {
             fs::create_dir(base.join(name)).unwrap();
         }
@@ -200,6 +200,18 @@ fn f13_what_a_tree_cannot_hold_is_dropped_with_a_notice() {
     check("python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"s\")'", &["N s Socket"]);
     check("touch .wh.a; mkdir .wh..wh..opq", &["D .wh..wh..opq", "F .wh.a 0:"]);
     check("rm a; touch '.wh.a'", &["F .wh.a 0:", "X a"]);
+}
+
+#[test]
+fn r08_holes_and_second_names_cost_no_more_than_the_disk_that_was_granted() {
+    if !possible() {
+        return;
+    }
+    check("truncate -s 65M hole", &["N hole TooLarge"]);
+    let overlay = Overlay::new(tree);
+    overlay.sh("head -c 30M /dev/zero > w; ln w x; ln w y; ln w z; echo -n 1 > zz");
+    let kinds: Vec<String> = overlay.records().iter().map(|(kind, path, _)| format!("{kind} {path}")).collect();
+    assert_eq!(kinds, ["F w", "F x", "N x", "N y", "N z", "F zz"]);
 }
 
 #[test]
