@@ -106,6 +106,7 @@ fn exited(code: i32) -> RunEnd {
         output_dropped: 0,
         versions: vec![],
         notices: vec![],
+        more_notices: 0,
         usage: Usage { wall_ms: 5, cpu_us: 6, memory_peak_bytes: 7 },
     })
 }
