@@ -312,7 +312,15 @@ pub async fn read_report(report: OwnedFd) -> Option<StartFailure> {
 
 fn start_error(failure: StartFailure, config: &ProcessConfig) -> RpcError {
     match failure.step {
-        Step::Exec => invalid(format!("start `{}`: {}", config.cmd, failure.errno)),
+        Step::Exec => {
+            // The node tells its caller by the code alone whether the program or its folder is at fault.
+            let code = match failure.errno {
+                Errno::NOENT | Errno::NOTDIR => Code::NotFound,
+                Errno::ACCESS | Errno::PERM | Errno::ISDIR | Errno::NOEXEC => Code::PermissionDenied,
+                _ => Code::InvalidArgument,
+            };
+            RpcError::new(code, format!("start `{}`: {}", config.cmd, failure.errno))
+        }
         Step::Folder => {
             let folder = config.cwd.as_deref().unwrap_or("~");
             invalid(format!("cwd `{folder}`: {}", failure.errno))
