@@ -48,8 +48,13 @@ pub enum AgentError {
     #[error("the guest agent broke the protocol: {0}")]
     Broken(&'static str),
     /// It refuses to start the program.
-    #[error("the guest agent refused: {0}")]
-    Refused(Refusal),
+    #[error("the guest agent refused: {refusal}: `{said}`")]
+    Refused {
+        /// As far as it is understood.
+        refusal: Refusal,
+        /// In its own words, for the log.
+        said: String,
+    },
 }
 
 /// A refusal, as far as it is understood.

@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bailey_protocol::id::TreeId;
 use bailey_protocol::path::RepoId;
+use bailey_tree::Trees;
 use rustix::fs::{Mode, OFlags};
 use tokio::sync::watch;
 use tracing::warn;
@@ -27,6 +28,12 @@ pub type Fill = Arc<dyn Fn(&RepoId, &TreeId, &Path) -> Result<(), FillError> + S
 
 /// Why a folder could not be written.
 pub type FillError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Folders from the stores of `trees`.
+#[must_use]
+pub fn of(trees: Arc<Trees>) -> Fill {
+    Arc::new(move |repo, tree, path| Ok(trees.store(repo)?.checkout(tree, path)?))
+}
 
 /// Why there is no folder.
 #[derive(Debug, Clone, thiserror::Error)]

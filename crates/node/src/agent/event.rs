@@ -8,6 +8,9 @@ use serde::Deserialize;
 
 use super::{AgentError, Refusal};
 
+/// Longest words of a guest that reach the log, in characters.
+const MAX_SAID: usize = 200;
+
 /// One message of the stream, as far as it is understood.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Event {
@@ -131,18 +134,26 @@ struct Trailer {
 #[derive(Deserialize)]
 struct TrailerError {
     code: String,
+    #[serde(default)]
+    message: String,
 }
 
-/// The refusal in a stream's trailer (or in the body of an answer that is not a stream), if it is one.
-pub(super) fn refusal(trailer: &[u8]) -> Result<Option<Refusal>, AgentError> {
+/// The refusal in a stream's trailer, if it is one.
+pub(super) fn refusal(trailer: &[u8]) -> Result<Option<AgentError>, AgentError> {
     let trailer: Trailer =
         serde_json::from_slice(trailer).map_err(|_cause| AgentError::Broken("a trailer is no message"))?;
-    Ok(trailer.error.map(|error| match error.code.as_str() {
-        "not_found" => Refusal::NotFound,
-        "permission_denied" => Refusal::PermissionDenied,
-        "invalid_argument" => Refusal::InvalidArgument,
-        "resource_exhausted" => Refusal::Exhausted,
-        _ => Refusal::Other,
+    Ok(trailer.error.map(|error| {
+        let refusal = match error.code.as_str() {
+            "not_found" => Refusal::NotFound,
+            "permission_denied" => Refusal::PermissionDenied,
+            "invalid_argument" => Refusal::InvalidArgument,
+            "resource_exhausted" => Refusal::Exhausted,
+            _ => Refusal::Other,
+        };
+        AgentError::Refused {
+            refusal,
+            said: error.message.chars().take(MAX_SAID).flat_map(char::escape_debug).collect(),
+        }
     }))
 }
 

@@ -10,9 +10,9 @@ use hyper::body::Incoming;
 use serde::Serialize;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::AgentError;
 use super::event::{self, Event};
 use super::frame::{Frame, Frames};
-use super::{AgentError, Refusal, whole};
 
 /// What to start, as `process.Process/Start` takes it.
 #[derive(Debug, Clone, Serialize)]
@@ -63,7 +63,7 @@ impl Exec {
     /// Waits for the first event.
     pub(super) async fn begin(answer: Response<Incoming>, driver: AbortOnDropHandle<()>) -> Result<Self, AgentError> {
         if answer.status() != StatusCode::OK {
-            return Err(refused(answer).await);
+            return Err(AgentError::Broken("an event stream has another status"));
         }
         let kind = answer.headers().get(header::CONTENT_TYPE).map(header::HeaderValue::as_bytes);
         if kind != Some(b"application/connect+json") {
@@ -73,8 +73,7 @@ impl Exec {
         loop {
             match exec.frame().await? {
                 Frame::End(trailer) => {
-                    let refusal = event::refusal(&trailer)?;
-                    return Err(refusal.map_or(AgentError::Broken("a stream without a start"), AgentError::Refused));
+                    return Err(event::refusal(&trailer)?.unwrap_or(AgentError::Broken("a stream without a start")));
                 }
                 Frame::Message(message) => match Event::parse(&message)? {
                     Event::Start { pid } => {
@@ -127,17 +126,5 @@ impl Exec {
                 }
             }
         }
-    }
-}
-
-/// An answer that is no stream: a refusal if it says so.
-async fn refused(answer: Response<Incoming>) -> AgentError {
-    let status = answer.status();
-    match whole(answer).await {
-        Err(error) => error,
-        Ok(_) if status == StatusCode::NOT_FOUND => AgentError::Refused(Refusal::NotFound),
-        Ok(_) if status == StatusCode::BAD_REQUEST => AgentError::Refused(Refusal::InvalidArgument),
-        Ok(_) if status == StatusCode::FORBIDDEN => AgentError::Refused(Refusal::PermissionDenied),
-        Ok(_) => AgentError::Broken("an answer with an unexpected status"),
     }
 }

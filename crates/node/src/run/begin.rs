@@ -89,7 +89,8 @@ impl Beginning {
         let program = Program::new(&spec.command, cwd, !spec.stdin.is_empty())
             .ok_or_else(|| BeginError::Refused(fault::invalid("the command is empty")))?;
         let exec = agent.start(&program).await.map_err(|cause| match cause {
-            AgentError::Refused(refusal) => {
+            AgentError::Refused { refusal, said } => {
+                debug!(run = %spec.run, %refusal, said, "program refused");
                 let program = spec.command.first().map_or("", String::as_str);
                 BeginError::Refused(fault::of_refusal(refusal, program, cwd))
             }

@@ -6,4 +6,6 @@ mod fake_wall;
 mod guest;
 mod hostile_guest;
 mod pool;
+mod real;
 mod run;
+mod wall_contract;

@@ -1,0 +1,132 @@
+//! The real jail, attached to this process, with the real guest and the `base` template.
+//!
+//! Needs root and what `make test` prepares: the static binaries (`BAILEY_STATIC_DIR`, or `static/` in the target
+//! folder) and the template (`BAILEY_CACHE`, or `/var/cache/bailey`).
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, OnceLock};
+
+use bailey_node::{Deadlines, Node, NodeConfig, checkout};
+use bailey_protocol::id::TemplateDigest;
+use bailey_protocol::jail::{SupervisorConfig, TemplateImage};
+use bailey_protocol::limits::Limits;
+use bailey_tree::Trees;
+use rustix::fs::MemfdFlags;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use sha2::{Digest, Sha256};
+use tokio::runtime::Runtime;
+
+use crate::bench::mint;
+
+/// A node over the container wall.
+pub(crate) struct Host {
+    pub(crate) runtime: Runtime,
+    pub(crate) node: Node,
+    pub(crate) trees: Arc<Trees>,
+    pub(crate) jail: Child,
+}
+
+/// The host that the contract's cases share. The jail ends with this process and removes what it made.
+pub(crate) fn shared() -> &'static Host {
+    static HOST: OnceLock<Host> = OnceLock::new();
+    HOST.get_or_init(|| {
+        let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join("node-contract");
+        Host::start(&data, 4)
+    })
+}
+
+impl Host {
+    /// Starts a jail on a data folder, and a node with so many parked sandboxes.
+    pub(crate) fn start(data: &Path, parked: usize) -> Self {
+        assert!(rustix::process::geteuid().is_root(), "the real wall needs root: use `make test`");
+        std::fs::create_dir_all(data).unwrap();
+        if let Some(filter) = setting("RUST_LOG") {
+            drop(
+                tracing_subscriber::fmt()
+                    .with_env_filter(filter.to_string_lossy())
+                    .with_writer(std::io::stderr)
+                    .try_init(),
+            );
+        }
+        let (guest, jail) = (binary("bailey-guest"), binary("bailey-jail"));
+        let template = template();
+        let digest = template.digest.clone();
+        let config = SupervisorConfig {
+            data: data.to_owned(),
+            guest_sha256: sha256(&guest),
+            guest_binary: guest,
+            templates: vec![template],
+            server: None,
+        };
+        let (socket, jail) = attach(&jail, &config);
+        let runtime = Runtime::new().unwrap();
+        let ours = data.join("attached");
+        drop(std::fs::remove_dir_all(&ours));
+        let trees = Arc::new(Trees::open(&ours.join("trees")).unwrap());
+        let config = NodeConfig {
+            fill: checkout::of(Arc::clone(&trees)),
+            checkouts: ours.join("checkouts"),
+            checkout_bytes: 1 << 30,
+            templates: [("base".parse().unwrap(), digest)].into(),
+            parked,
+            limits: Limits::default(),
+            ceiling: Limits { timeout_ms: 600_000, output_bytes: 1 << 30, ..Limits::default() },
+            deadlines: Deadlines::default(),
+            mint: mint(),
+        };
+        let node = {
+            let _context = runtime.enter();
+            Node::start(socket, config).unwrap()
+        };
+        Self { runtime, node, trees, jail }
+    }
+}
+
+/// Starts `bailey-jail` with its two descriptors.
+fn attach(binary: &Path, config: &SupervisorConfig) -> (OwnedFd, Child) {
+    let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    let mut memfd = File::from(rustix::fs::memfd_create("config", MemfdFlags::CLOEXEC).unwrap());
+    memfd.write_all(&serde_json::to_vec(config).unwrap()).unwrap();
+    // They travel as stdin and stdout, so that no other child of this process sees them.
+    let script = "exec 3<&0 4<&1 </dev/null >&2; exec \"$0\" 4";
+    let jail = Command::new("sh")
+        .args(["-c", script])
+        .arg(binary)
+        .stdin(Stdio::from(theirs))
+        .stdout(Stdio::from(OwnedFd::from(memfd)))
+        .spawn()
+        .unwrap();
+    (ours, jail)
+}
+
+fn setting(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).map(PathBuf::from)
+}
+
+fn binary(name: &str) -> PathBuf {
+    let built = || {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+        target.join("static").join(format!("{}-unknown-linux-gnu", std::env::consts::ARCH)).join("static")
+    };
+    let path = setting("BAILEY_STATIC_DIR").unwrap_or_else(built).join(name);
+    assert!(path.is_file(), "`{}` is missing: run `make static`", path.display());
+    path
+}
+
+fn template() -> TemplateImage {
+    let cache = setting("BAILEY_CACHE").unwrap_or_else(|| "/var/cache/bailey".into()).join("templates");
+    let manifest = std::fs::read(cache.join("base.json")).expect("no template: run `bailey template prepare`");
+    let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
+    let digest: TemplateDigest = manifest["digest"].as_str().unwrap().parse().unwrap();
+    TemplateImage { image: cache.join(format!("{digest}.erofs")), digest }
+}
+
+fn sha256(path: &Path) -> String {
+    let mut bytes = Vec::new();
+    File::open(path).unwrap().read_to_end(&mut bytes).unwrap();
+    Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
