@@ -13,7 +13,7 @@ pub type Watched = AsyncFd<OwnedFd>;
 ///
 /// # Errors
 /// When it cannot be watched, as regular files cannot.
-#[expect(deprecated, reason = "sound for an `OwnedFd`, whose number never changes; the successor needs unsafe code")]
+#[expect(deprecated, reason = "sound for an `OwnedFd`, whose number never changes; its successor does not know that")]
 pub fn watch(descriptor: OwnedFd, interest: Interest) -> io::Result<Watched> {
     rustix::io::ioctl_fionbio(&descriptor, true)?;
     AsyncFd::with_interest(descriptor, interest)

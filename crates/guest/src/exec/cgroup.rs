@@ -76,18 +76,24 @@ impl Cgroups {
 
     /// Removes the group once it is empty: now, or when its last process is reaped.
     pub fn retire(&self, group: Group) {
-        if let Some(group) = group.remove() {
-            self.lingering.borrow_mut().push(group);
+        match group.remove() {
+            Some(group) => self.lingering.borrow_mut().push(group),
+            // It may have been the last one inside another.
+            None => self.sweep(),
         }
     }
 
     /// Tries again to remove the groups that were not empty. Called after processes were reaped.
     pub fn sweep(&self) {
-        let lingering = std::mem::take(&mut *self.lingering.borrow_mut());
-        // Inner groups come after the ones that they are in, and go before them.
-        let mut left: Vec<Group> = lingering.into_iter().rev().filter_map(Group::remove).collect();
-        left.reverse();
-        self.lingering.borrow_mut().append(&mut left);
+        let mut lingering = self.lingering.borrow_mut();
+        loop {
+            let before = lingering.len();
+            *lingering = std::mem::take(&mut *lingering).into_iter().filter_map(Group::remove).collect();
+            // An outer group can go once its inner ones are gone, wherever they are in the list.
+            if lingering.is_empty() || lingering.len() == before {
+                return;
+            }
+        }
     }
 }
 

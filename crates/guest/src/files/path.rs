@@ -37,7 +37,8 @@ pub fn resolve(path: &str, user: User) -> Result<String, RpcError> {
 /// # Errors
 /// What the kernel says.
 pub fn open(at: Option<&OwnedFd>, path: &str, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
-    let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
+    // The call refuses flags that mean nothing for an `O_PATH`.
+    let flags = flags | OFlags::CLOEXEC | if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NOCTTY };
     loop {
         let opened = match at {
             Some(folder) => rustix::fs::openat2(folder, path, flags, mode, ResolveFlags::NO_MAGICLINKS),

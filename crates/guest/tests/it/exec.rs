@@ -362,3 +362,18 @@ async fn an_exec_round_trip_is_quick() {
     eprintln!("exec round trip: least {:?} p50 {:?} p90 {:?}", times[0], times[100], times[180]);
     assert!(times[0] < Duration::from_millis(20), "{times:?}");
 }
+
+/// Where PID 1's own filter hides `clone3`, children move into their group themselves, and are killed with it.
+#[tokio::test]
+async fn execs_have_their_group_without_clone3_too() {
+    if !possible() {
+        return;
+    }
+    let guest = Guest::park_without_clone3();
+    assert_eq!(guest.call("/init", &init_request(false)).await.0, 200);
+    let script = "setsid sleep 600 & grep -c exec- /proc/self/cgroup; wait; sleep 600";
+    let start = json!({ "process": { "cmd": "/bin/bash", "args": ["-c", script] } });
+    let outcome = guest.start_exec(&start, &[("connect-timeout-ms", "700")]).await.outcome().await;
+    assert_eq!((outcome.text().as_str(), outcome.error["code"].as_str()), ("1\n", Some("deadline_exceeded")));
+    wait_until(|| guest.groups() <= 1, "the tree is gone").await;
+}

@@ -22,13 +22,24 @@ pub(crate) type Stream = tokio_util::compat::Compat<yamux::Stream>;
 
 /// Prepares what the jail would: a home, a place for the agent, loopback. Then becomes the guest.
 const CAGE: &str = r#"
-mount -t tmpfs tmpfs /home && mkdir /home/user && chown 1000:1000 /home/user && chmod 755 /home/user &&
+mount -t tmpfs tmpfs /home && mkdir /home/user /home/small && mount -t tmpfs -o size=1m tmpfs /home/small && chown 1000:1000 /home/user && chmod 755 /home/user &&
 mount -t tmpfs -o mode=755 tmpfs /run && mkdir -m 755 /run/bailey && cp "$0" /run/bailey/agent &&
 mount -t tmpfs -o mode=1777 tmpfs /tmp &&
 mkdir -m 755 /run/bin && ln -s ../bailey/agent /run/bin/sudo &&
 ip link set lo up &&
-exec env -i /run/bailey/agent init 3<&0 4<&1 0</dev/null 1>/dev/null
+exec 3<&0 4<&1 0</dev/null 1>/dev/null && exec env -i
 "#;
+const PLAIN: &str = " /run/bailey/agent init";
+/// As a jail whose filter hides `clone3` from PID 1.
+const WITHOUT_CLONE3: &str = r#" python3 -c '
+import ctypes, os, struct
+libc = ctypes.CDLL(None)
+code = b"".join(struct.pack("HBBI", *i) for i in [(0x20, 0, 0, 0), (0x15, 0, 1, 435), (6, 0, 0, 0x50026), (6, 0, 0, 0x7fff0000)])
+buffer = ctypes.create_string_buffer(code)
+program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", 4, ctypes.addressof(buffer)))
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
+for fd in (3, 4): os.set_inheritable(fd, True)
+os.execve("/run/bailey/agent", ["bailey-guest", "init"], {})'"#;
 
 /// A running guest; everything of it ends when this is dropped.
 pub(crate) struct Guest {
@@ -60,6 +71,15 @@ pub(crate) fn possible() -> bool {
 impl Guest {
     /// A parked guest.
     pub(crate) fn park() -> Self {
+        Self::park_by(PLAIN)
+    }
+
+    /// A parked guest that cannot use `clone3`.
+    pub(crate) fn park_without_clone3() -> Self {
+        Self::park_by(WITHOUT_CLONE3)
+    }
+
+    fn park_by(last: &str) -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let cgroup = cgroup2().unwrap().join(format!("bailey-guest-test-{}-{number}", std::process::id()));
@@ -68,7 +88,7 @@ impl Guest {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let process = Command::new("unshare")
             .args(["--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"])
-            .args(["sh", "-c", CAGE])
+            .args(["sh", "-c", &format!("{}{last}", CAGE.trim_end())])
             .arg(binary())
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .stdout(Stdio::from(OwnedFd::from(folder)))

@@ -6,5 +6,7 @@
 
 mod collect;
 mod exec;
+mod files;
 mod filter;
 mod guest;
+mod sudo;
