@@ -176,16 +176,6 @@ fn file(at: impl AsFd, name: &str, mode: u32, content: &[u8]) -> Result<(), Errn
     file.write_all(content).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
 }
 
-/// Opens a place of the host for [`build`] to attach: a detached clone of the mount there.
-///
-/// # Errors
-/// When there is no such place.
-#[expect(dead_code, reason = "the server root comes next")]
-pub(crate) fn clone_of(path: &Path) -> Result<OwnedFd, Errno> {
-    use rustix::mount::{OpenTreeFlags, open_tree};
-    open_tree(CWD, path, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)
-}
-
 /// Reads a whole file of the host.
 pub(crate) fn read_host_file(path: &Path) -> Result<Vec<u8>, std::io::Error> {
     use std::io::Read;

@@ -19,6 +19,7 @@ mod host;
 mod ledger;
 mod log;
 mod poller;
+mod server;
 mod start;
 mod supervisor;
 mod sweep;

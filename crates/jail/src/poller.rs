@@ -16,6 +16,8 @@ pub(crate) enum Source {
     Node,
     /// The server's pidfd.
     Server,
+    /// A server that builds its root.
+    ServerReport,
     /// A PID 1 that builds its root.
     Report(u64),
     /// A PID 1's pidfd.
@@ -32,6 +34,7 @@ impl Source {
             Self::Signals => (0, 0),
             Self::Node => (0, 1),
             Self::Server => (0, 2),
+            Self::ServerReport => (0, 7),
             Self::Report(serial) => (serial, 3),
             Self::Init(serial) => (serial, 4),
             Self::Memory(serial) => (serial, 5),
@@ -49,7 +52,8 @@ impl Source {
             3 => Self::Report(serial),
             4 => Self::Init(serial),
             5 => Self::Memory(serial),
-            _ => Self::Collector(serial),
+            6 => Self::Collector(serial),
+            _ => Self::ServerReport,
         }
     }
 }
@@ -104,7 +108,7 @@ mod tests {
 
     #[test]
     fn sources_survive_the_kernel() {
-        let all = [Source::Signals, Source::Node, Source::Server];
+        let all = [Source::Signals, Source::Node, Source::Server, Source::ServerReport];
         let cages = [Source::Report(1), Source::Init(1 << 40), Source::Memory(7), Source::Collector(9)];
         for source in all.into_iter().chain(cages) {
             assert_eq!(Source::unpack(source.pack()), source);

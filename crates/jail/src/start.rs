@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 use bailey_protocol::jail::{JailFault, SERVER_UID, SupervisorConfig, server_fd};
 use bailey_sys::exec::StringVector;
@@ -18,9 +18,10 @@ use crate::fault::OrFault;
 use crate::fleet::Fleet;
 use crate::ledger::Ledger;
 use crate::poller::{Poller, Source};
+use crate::server::Server;
 use crate::supervisor::Supervisor;
 use crate::wire::Connection;
-use crate::{files, ground, host, sweep, template};
+use crate::{files, ground, host, server, sweep, template};
 
 /// Signals that end the jail in an orderly way.
 const SIGNALS: [i32; 3] = [1, 2, 15];
@@ -38,6 +39,11 @@ pub(crate) fn start(config: &SupervisorConfig) -> Result<Supervisor, JailFault> 
         Some(_) => None,
         None => Some(Connection::new(bailey_sys::descriptors::inherit(server_fd::JAIL).or_invalid("find the caller")?)),
     };
+    let kept = node.iter().map(AsFd::as_fd);
+    bailey_sys::descriptors::close_all_but(3, kept).or_fence("close inherited descriptors")?;
+    let mount_namespace = || open("/proc/self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let host_mounts = mount_namespace().or_fence("open the mount namespace")?;
+    ground::leave_host_mounts()?;
     let (ledger, serve) = Ledger::open(&config.data)?;
     let slice_device = claim::device_of(&serve).or_internal("open the server's data folder")?;
     let step = "read the guest binary";
@@ -45,11 +51,10 @@ pub(crate) fn start(config: &SupervisorConfig) -> Result<Supervisor, JailFault> 
     template::verify(agent.as_slice(), &config.guest_sha256, "verify the guest binary")?;
     let shared = shared_folder().or_internal("open /run/bailey")?;
     let uid_folder = files::open_folder(&shared, "uids").or_internal("open /run/bailey/uids")?;
-    let mount_namespace = || open("/proc/self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-    let host_mounts = mount_namespace().or_fence("open the mount namespace")?;
-    ground::leave_host_mounts()?;
     let templates = config.templates.iter().map(template::mount).collect::<Result<Vec<_>, _>>()?;
-    ground::build(&agent, &templates, &[])?;
+    let gathered = config.server.as_ref().map(|launch| server::root::gather(&launch.binary, &serve)).transpose()?;
+    let (layout, sources) = gathered.unwrap_or_default();
+    ground::build(&agent, &templates, &sources)?;
     drop(agent);
     let tree = {
         let _lock = lock(&shared).or_internal("lock /run/bailey")?;
@@ -65,10 +70,17 @@ pub(crate) fn start(config: &SupervisorConfig) -> Result<Supervisor, JailFault> 
     let slice_owner = if config.server.is_some() { SERVER_UID } else { 0 };
     let mounts = mount_namespace().or_fence("open the mount namespace")?;
     let shop = workshop(tree, (mounts, host_mounts), slice_owner, slice_device)?;
+    let filters = shop.init_filters.clone();
     let digests: BTreeSet<_> = templates.into_iter().map(|template| template.digest).collect();
     let mut fleet = Fleet::new(shop, poller, ledger, digests, uid_folder);
     fleet.take_chunk()?;
-    Ok(Supervisor { fleet, signals, node, shared })
+    let launch = config.server.clone();
+    let server = launch.map(|launch| Server::new(launch, layout, filters)).transpose()?;
+    if server.is_some() {
+        // A preference: root without CAP_SYS_RESOURCE may not state it, and cages are preferred as victims anyway.
+        files::write(CWD, "/proc/self/oom_score_adj", "-900").ok();
+    }
+    Ok(Supervisor { fleet, signals, server, node, shared, ending: None })
 }
 
 fn workshop(

@@ -8,6 +8,7 @@ use bailey_protocol::jail::JailFault;
 use crate::fault::OrFault;
 use crate::fleet::Fleet;
 use crate::poller::Source;
+use crate::server::{News, Server};
 use crate::wire::{Connection, Received};
 use crate::{clock, log, start, sweep};
 
@@ -22,53 +23,117 @@ const LAST_PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) struct Supervisor {
     pub(crate) fleet: Fleet,
     pub(crate) signals: OwnedFd,
+    /// The server; nothing when attached to a caller.
+    pub(crate) server: Option<Server>,
     /// The node's socket, while there is a node.
     pub(crate) node: Option<Connection>,
     /// `/run/bailey`.
     pub(crate) shared: OwnedFd,
+    /// Set once everything is to end: until when, and with which code.
+    pub(crate) ending: Option<(Duration, u8)>,
 }
 
-/// Runs until the caller leaves or a signal ends the jail. Nothing is left afterwards.
+/// Runs until the caller leaves, the server ends for good or a signal ends the jail. Nothing is left afterwards.
 ///
 /// # Errors
-/// When the kernel refuses to wait.
+/// When the kernel refuses to wait, or the server cannot be started.
 pub(crate) fn run(mut supervisor: Supervisor) -> Result<u8, JailFault> {
-    let mut ending: Option<Duration> = None;
     loop {
         let now = clock::now();
-        if ending.is_some_and(|deadline| supervisor.fleet.is_empty() || now >= deadline) {
-            break;
+        if let Some((deadline, code)) = supervisor.ending
+            && (supervisor.fleet.is_empty() || now >= deadline)
+        {
+            return Ok(supervisor.leave(code));
         }
-        let next = supervisor.fleet.next_tick().into_iter().chain(ending).min();
-        let sources = supervisor.fleet.poller.wait(next.map(|at| at.saturating_sub(now))).or_internal("wait")?;
+        let left = supervisor.next_tick().map(|at| at.saturating_sub(now));
+        let sources = supervisor.fleet.poller.wait(left).or_internal("wait")?;
         let now = clock::now();
-        supervisor.fleet.tick(now);
         for source in sources {
-            let leave = match source {
-                Source::Signals => true,
-                Source::Node => !supervisor.serve_node(now),
-                other => {
-                    supervisor.fleet.ready(other, now);
-                    false
-                }
-            };
-            if leave && ending.is_none() {
-                ending = Some(now + LAST_PATIENCE);
-                supervisor.close_node();
-                supervisor.fleet.poller.remove(&supervisor.signals);
-                supervisor.fleet.remove_all(now);
-            }
+            supervisor.ready(source, now)?;
         }
-        if !supervisor.send_answers() && ending.is_none() {
-            ending = Some(now + LAST_PATIENCE);
-            supervisor.close_node();
-            supervisor.fleet.remove_all(now);
-        }
+        supervisor.fleet.tick(now);
+        supervisor.tick_server(now)?;
+        supervisor.send_answers(now);
     }
-    Ok(supervisor.leave())
 }
 
 impl Supervisor {
+    fn next_tick(&self) -> Option<Duration> {
+        let server = self.server.as_ref().filter(|_| self.ending.is_none());
+        let server = server.and_then(|server| server.next_tick(!self.fleet.is_empty()));
+        let ending = self.ending.map(|(deadline, _)| deadline);
+        self.fleet.next_tick().into_iter().chain(server).chain(ending).min()
+    }
+
+    fn ready(&mut self, source: Source, now: Duration) -> Result<(), JailFault> {
+        match source {
+            Source::Signals => self.signalled(now),
+            Source::Node if !self.serve_node(now) => self.node_left(now),
+            Source::Node => {}
+            Source::Server => {
+                let news = self.server.as_mut().map(|server| server.ended_by_itself(&self.fleet, now));
+                if news == Some(News::Ended) {
+                    self.close_node();
+                    self.fleet.remove_all(now);
+                }
+            }
+            Source::ServerReport => {
+                if let Some(server) = &mut self.server {
+                    server.reported(&mut self.fleet)?;
+                    if self.node.is_none() {
+                        server.left(now);
+                    }
+                }
+            }
+            cage => self.fleet.ready(cage, now),
+        }
+        Ok(())
+    }
+
+    /// Starts the server again when it is time; ends with it when it has ended for good.
+    fn tick_server(&mut self, now: Duration) -> Result<(), JailFault> {
+        let Some(server) = &mut self.server else { return Ok(()) };
+        if self.ending.is_some() {
+            return Ok(());
+        }
+        if let Some(code) = server.ended() {
+            self.end(code, now);
+            return Ok(());
+        }
+        if let Some(connection) = server.tick(&self.fleet, now)? {
+            self.node = Some(connection);
+        }
+        Ok(())
+    }
+
+    fn signalled(&mut self, now: Duration) {
+        let mut record = [0_u8; 128];
+        if rustix::io::read(&self.signals, &mut record).is_err() {
+            return;
+        }
+        match &mut self.server {
+            Some(server) => server.drain(now),
+            None => self.end(0, now),
+        }
+    }
+
+    /// A caller that leaves ends the jail; a server without its socket is of no use.
+    fn node_left(&mut self, now: Duration) {
+        self.close_node();
+        match &mut self.server {
+            Some(server) => server.left(now),
+            None => self.end(0, now),
+        }
+    }
+
+    fn end(&mut self, code: u8, now: Duration) {
+        if self.ending.is_none() {
+            self.ending = Some((now + LAST_PATIENCE, code));
+            self.close_node();
+            self.fleet.remove_all(now);
+        }
+    }
+
     /// Takes requests; returns whether the node is still there.
     fn serve_node(&mut self, now: Duration) -> bool {
         for _ in 0..PER_TURN {
@@ -87,24 +152,23 @@ impl Supervisor {
         true
     }
 
-    /// Sends what waits; returns whether the node still takes answers.
-    fn send_answers(&mut self) -> bool {
+    /// Sends what waits. A node that takes no answers is as good as gone.
+    fn send_answers(&mut self, now: Duration) {
         let answers = self.fleet.take_outbox();
-        let Some(node) = &mut self.node else { return true };
+        let Some(node) = &mut self.node else { return };
         let was_congested = node.is_congested();
         let mut sent = node.flush();
         for (reply, descriptors) in answers {
             sent = sent.and_then(|()| node.send(&reply, descriptors));
         }
-        if let Err(errno) = sent {
-            log::warn("the node takes no answers", &[("error", &errno)]);
-            return false;
-        }
         let congested = node.is_congested();
         if congested != was_congested {
-            return self.fleet.poller.want_room(node, Source::Node, congested).is_ok();
+            sent = sent.and_then(|()| self.fleet.poller.want_room(&*node, Source::Node, congested));
         }
-        true
+        if let Err(errno) = sent {
+            log::warn("the node takes no answers", &[("error", &errno)]);
+            self.node_left(now);
+        }
     }
 
     fn close_node(&mut self) {
@@ -114,7 +178,7 @@ impl Supervisor {
     }
 
     /// The last things.
-    fn leave(self) -> u8 {
+    fn leave(self, code: u8) -> u8 {
         let whole = self.fleet.is_empty();
         if !whole {
             log::warn("cages are left; the next start removes them", &[]);
@@ -123,6 +187,6 @@ impl Supervisor {
             Ok(_lock) => sweep::leave(&self.fleet.shop.tree, self.fleet.ledger.id()),
             Err(errno) => log::warn("cgroups stay", &[("error", &errno)]),
         }
-        u8::from(!whole)
+        if whole { code } else { code.max(1) }
     }
 }

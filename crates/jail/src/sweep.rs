@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use crate::cgroup::group::{folders, populated, remove_folder};
 use crate::cgroup::tree::Tree;
 use crate::fault::{OrFault, fault};
+use crate::server::enter::GROUP;
 use crate::{clock, files, log};
 
 /// How long killed processes may take to end.
@@ -52,6 +53,8 @@ fn wait_for_change(tree: &Tree, moment: Duration) -> Result<(), Errno> {
 
 /// Removes the ledger's own folders, and the one that all ledgers share if it is the last. For the end of a jail.
 pub(crate) fn leave(tree: &Tree, ledger: &str) {
+    // The server has ended; a folder that is not there is as wanted.
+    remove_folder(&tree.home, GROUP, 0).ok();
     for top in tree.v1.iter().map(|hierarchy| &hierarchy.top).chain([&tree.top]) {
         for (at, name) in [(top, ledger), (top, "../bailey")] {
             match unlinkat(at, name, AtFlags::REMOVEDIR) {

@@ -24,7 +24,7 @@ use rustix::thread::{
 
 use super::Cage;
 use super::disk::empty_root;
-use super::park::Workshop;
+use super::park::{Workshop, spare_the_host};
 use crate::fault::{OrFault, invalid};
 use crate::ground::place;
 
@@ -80,7 +80,10 @@ pub(crate) fn start(shop: &Workshop, cage: &Cage, mount: u32) -> Result<(Child, 
         Ok(never) => match never {},
         Err((_step, errno)) => u8::try_from(errno.raw_os_error()).unwrap_or(u8::MAX),
     });
-    Ok((child.or_fence(step)?, output))
+    let child = child.or_fence(step)?;
+    // It may have ended already.
+    spare_the_host(&child).ok();
+    Ok((child, output))
 }
 
 type Failure = (&'static str, Errno);

@@ -143,8 +143,8 @@ fn build(shop: &Workshop, order: &Order, group: &Group, child: &mut Option<Child
 }
 
 /// When the host itself runs out of memory, cages go first.
-fn spare_the_host(init: &Child) -> Result<(), Errno> {
-    let path = format!("/proc/{}/oom_score_adj", init.pid.as_raw_nonzero());
+pub(super) fn spare_the_host(child: &Child) -> Result<(), Errno> {
+    let path = format!("/proc/{}/oom_score_adj", child.pid.as_raw_nonzero());
     files::write(CWD, path.as_str(), "800")
 }
 

@@ -240,8 +240,18 @@ impl Jail {
     /// Closes the socket and waits for the jail's orderly end.
     pub(crate) fn leave(mut self) {
         self.socket = None;
-        let status = self.process.wait().unwrap();
-        assert!(status.success(), "{status}");
+        assert_eq!(self.wait(), Some(0));
+    }
+
+    /// Waits for the jail's end; its exit code.
+    pub(crate) fn wait(&mut self) -> Option<i32> {
+        self.process.wait().unwrap().code()
+    }
+
+    /// Sends the jail itself a signal.
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(pid, signal).unwrap();
     }
 }
 
