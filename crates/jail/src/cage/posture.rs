@@ -205,7 +205,8 @@ fn is_neutral(origin: &str, at: &str) -> bool {
 }
 
 /// 0 to 2 are the null device, 3 is a socket, 4 the cgroup; what the guest has opened since has no path, but for the
-/// group in that cgroup that it made for its first exec.
+/// group in that cgroup that it made for its first exec, and the map of its own memory in which the C library looks
+/// for the first thread's stack while it starts.
 fn descriptors(found: &BTreeMap<u32, String>) -> Result<(), String> {
     for number in 0..=4 {
         if !found.contains_key(&number) {
@@ -217,6 +218,7 @@ fn descriptors(found: &BTreeMap<u32, String>) -> Result<(), String> {
             0..=2 => target == "/dev/null",
             3 => target.starts_with("socket:["),
             4 => target == "/",
+            _ if target == "/proc/1/maps" => true,
             _ => ["socket:[", "pipe:[", "anon_inode:", "/exec-"].iter().any(|start| target.starts_with(start)),
         };
         if !right {

@@ -102,7 +102,9 @@ fn k16_descriptors_with_a_path_are_caught() {
         (0..).zip(list.map(str::to_owned)).collect::<BTreeMap<u32, String>>()
     };
     descriptors(&good()).unwrap();
-    for (number, bad) in [(0, "/dev/pts/0"), (3, "/etc"), (4, "/sys/fs/cgroup"), (5, "/etc/passwd"), (9, "/")] {
+    for (number, bad) in
+        [(0, "/dev/pts/0"), (3, "/etc"), (4, "/sys/fs/cgroup"), (5, "/etc/passwd"), (9, "/"), (5, "/proc/2/maps")]
+    {
         let mut found = good();
         found.insert(number, bad.to_owned());
         assert!(descriptors(&found).is_err(), "{bad}");
