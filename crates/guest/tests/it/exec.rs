@@ -216,17 +216,17 @@ async fn what_cannot_start_says_why() {
     }
     let guest = Guest::start(false).await;
     let long = "x".repeat(300_000);
-    for (process, word) in [
-        (json!({ "cmd": "no-such-program" }), "no-such-program"),
-        (json!({ "cmd": "" }), "empty"),
-        (json!({ "cmd": "/etc" }), "/etc"),
-        (json!({ "cmd": "true", "cwd": "/nowhere" }), "/nowhere"),
-        (json!({ "cmd": "true", "args": ["a\u{0}b"] }), "NUL"),
-        (json!({ "cmd": "true", "args": [long] }), "bytes"),
-        (json!({ "cmd": "true", "envs": { "A=B": "1" } }), "A=B"),
+    for (process, code, word) in [
+        (json!({ "cmd": "no-such-program" }), "not_found", "no-such-program"),
+        (json!({ "cmd": "/etc" }), "permission_denied", "/etc"),
+        (json!({ "cmd": "" }), "invalid_argument", "empty"),
+        (json!({ "cmd": "true", "cwd": "/nowhere" }), "invalid_argument", "/nowhere"),
+        (json!({ "cmd": "true", "args": ["a\u{0}b"] }), "invalid_argument", "NUL"),
+        (json!({ "cmd": "true", "args": [long] }), "invalid_argument", "bytes"),
+        (json!({ "cmd": "true", "envs": { "A=B": "1" } }), "invalid_argument", "A=B"),
     ] {
         let outcome = guest.start_exec(&json!({ "process": process }), &[]).await.outcome().await;
-        assert_eq!(outcome.error["code"], "invalid_argument", "{process}: {outcome:?}");
+        assert_eq!(outcome.error["code"], code, "{process}: {outcome:?}");
         assert!(outcome.error["message"].as_str().unwrap().contains(word), "{outcome:?}");
     }
     let outcome = guest.shell_as("true", "root").await;
