@@ -13,6 +13,9 @@ use bailey_protocol::path::MAX_PATH_BYTES;
 use crate::error::TreeError;
 use crate::path;
 
+/// Longest target of a link that Linux can make.
+const MAX_TARGET_BYTES: usize = 4095;
+
 /// One checked record. Paths are relative, never empty, and made of valid names.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Record {
@@ -150,7 +153,7 @@ impl<'a> ChangeReader<'a> {
 
     fn target(&mut self) -> Result<Vec<u8>, TreeError> {
         let target = self.field()?;
-        if target.is_empty() || target.contains(&0) {
+        if target.is_empty() || target.len() > MAX_TARGET_BYTES || target.contains(&0) {
             return Err(self.fault("a link that no tree can hold"));
         }
         Ok(target)

@@ -125,3 +125,6 @@ fn write_item(
     let mut file = File::from(file);
     io::copy(&mut content, &mut file).map(drop).map_err(fail)
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,8 +6,8 @@ use gix_hash::ObjectId;
 
 use crate::error::TreeError;
 use crate::name;
-use crate::object::{Mode, TreeItem};
-use crate::path;
+use crate::object::{self, Mode, TreeItem};
+use crate::objects::Objects;
 use crate::staging::Staging;
 
 /// Most memory that the names of one set of changes may take.
@@ -18,9 +18,9 @@ const EDIT_OVERHEAD: usize = 96;
 /// Changes below one folder, by stored name.
 #[derive(Debug, Default)]
 struct Folder {
-    /// What the folder held before is dropped.
-    fresh: bool,
-    /// The folder itself was asked for, so that it exists even when empty.
+    /// What the folder holds beside the changes; `None` where it is new.
+    base: Option<ObjectId>,
+    /// The folder exists even when nothing is in it.
     made: bool,
     children: BTreeMap<Vec<u8>, Edit>,
 }
@@ -32,77 +32,110 @@ enum Edit {
     Folder(Folder),
 }
 
-/// Changes below one root.
-#[derive(Debug, Default)]
-pub(crate) struct Edits {
+/// Changes below one root, each of which means what it would mean if those before it had been made.
+#[derive(Debug)]
+pub(crate) struct Edits<'a> {
+    objects: &'a Objects,
     root: Folder,
     bytes: usize,
 }
 
-/// Something was put below a path that is a file by then.
+/// Why a change cannot be made.
 #[derive(Debug)]
 pub(crate) enum EditFault {
+    /// Something on the way is a file or link.
     BelowAFile,
+    /// The changes take more memory than they may.
     TooMany,
+    /// The tree could not be read.
+    Tree(TreeError),
 }
 
-impl Edits {
-    /// Puts a file or link, in place of whatever was there.
+impl<'a> Edits<'a> {
+    pub(crate) fn new(objects: &'a Objects, root: ObjectId) -> Self {
+        Self { objects, root: Folder { base: Some(root), made: true, children: BTreeMap::new() }, bytes: 0 }
+    }
+
+    /// Puts a file or link, in place of whatever was there. Missing folders on the way are made.
     pub(crate) fn put(&mut self, names: &[&[u8]], mode: Mode, id: ObjectId) -> Result<(), EditFault> {
-        self.at(names, |children, name| {
-            children.insert(name, Edit::Put(mode, id));
-        })
-    }
-
-    /// Removes whatever is there.
-    pub(crate) fn remove(&mut self, names: &[&[u8]]) -> Result<(), EditFault> {
-        self.at(names, |children, name| {
-            children.insert(name, Edit::Remove);
-        })
-    }
-
-    /// Makes a folder, or keeps the one that is there.
-    pub(crate) fn make_folder(&mut self, names: &[&[u8]]) -> Result<(), EditFault> {
-        self.at(names, |children, name| match children.get_mut(&name) {
-            Some(Edit::Folder(folder)) => folder.made = true,
-            earlier => {
-                let fresh = earlier.is_some();
-                children.insert(name, Edit::Folder(Folder { fresh, made: true, children: BTreeMap::new() }));
-            }
-        })
-    }
-
-    fn at(
-        &mut self,
-        names: &[&[u8]],
-        change: impl FnOnce(&mut BTreeMap<Vec<u8>, Edit>, Vec<u8>),
-    ) -> Result<(), EditFault> {
-        let Some((last, parents)) = names.split_last() else {
-            self.root.made = true;
+        let Some((folder, name)) = self.parent(names, true)? else {
             return Ok(());
+        };
+        folder.children.insert(name, Edit::Put(mode, id));
+        Ok(())
+    }
+
+    /// Removes whatever is there; nothing may be.
+    pub(crate) fn remove(&mut self, names: &[&[u8]]) -> Result<(), EditFault> {
+        match self.parent(names, false) {
+            Ok(Some((folder, name))) => {
+                folder.children.insert(name, Edit::Remove);
+                Ok(())
+            }
+            Ok(None) | Err(EditFault::BelowAFile) => Ok(()),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// Makes a folder in place of a file, or keeps the one that is there. Missing folders on the way are made.
+    pub(crate) fn make_folder(&mut self, names: &[&[u8]]) -> Result<(), EditFault> {
+        let objects = self.objects;
+        let Some((folder, name)) = self.parent(names, true)? else {
+            return Ok(());
+        };
+        match folder.children.get_mut(&name) {
+            Some(Edit::Folder(folder)) => folder.made = true,
+            Some(other) => *other = Edit::Folder(Folder { made: true, ..Folder::default() }),
+            None => {
+                let base = folder.base_of(objects, &name)?.filter(|item| item.mode.is_tree()).map(|item| item.oid);
+                folder.children.insert(name, Edit::Folder(Folder { base, made: true, ..Folder::default() }));
+            }
+        }
+        Ok(())
+    }
+
+    /// The changes of the folder that holds the last of `names`, and that name as stored; `None` for the root itself.
+    fn parent(&mut self, names: &[&[u8]], make: bool) -> Result<Option<(&mut Folder, Vec<u8>)>, EditFault> {
+        let Some((last, parents)) = names.split_last() else {
+            return Ok(None);
         };
         let mut folder = &mut self.root;
         for parent in parents {
             let stored = name::escape(parent).into_owned();
             self.bytes += cost(&folder.children, &stored);
-            let child = folder.children.entry(stored).or_insert_with(|| Edit::Folder(Folder::default()));
-            if matches!(child, Edit::Remove) {
-                *child = Edit::Folder(Folder { fresh: true, ..Folder::default() });
+            if !folder.children.contains_key(&stored) {
+                let base = match folder.base_of(self.objects, &stored)? {
+                    None => None,
+                    Some(item) if item.mode.is_tree() => Some(item.oid),
+                    Some(_) => return Err(EditFault::BelowAFile),
+                };
+                folder.children.insert(stored.clone(), Edit::Folder(Folder { base, ..Folder::default() }));
             }
-            folder = match child {
-                Edit::Folder(folder) => folder,
-                Edit::Put(..) | Edit::Remove => return Err(EditFault::BelowAFile),
+            folder = match folder.children.get_mut(&stored) {
+                Some(Edit::Folder(folder)) => folder,
+                Some(removed @ Edit::Remove) if make => {
+                    *removed = Edit::Folder(Folder::default());
+                    match removed {
+                        Edit::Folder(folder) => folder,
+                        Edit::Remove | Edit::Put(..) => return Err(EditFault::BelowAFile),
+                    }
+                }
+                Some(Edit::Remove | Edit::Put(..)) | None => return Err(EditFault::BelowAFile),
             };
+            folder.made |= make;
         }
         let stored = name::escape(last).into_owned();
         self.bytes += cost(&folder.children, &stored);
-        change(&mut folder.children, stored);
-        if self.bytes > MAX_EDIT_BYTES { Err(EditFault::TooMany) } else { Ok(()) }
+        if self.bytes > MAX_EDIT_BYTES {
+            return Err(EditFault::TooMany);
+        }
+        Ok(Some((folder, stored)))
     }
 
-    /// The tree that results from `base`, written to `staging`.
-    pub(crate) fn apply(self, staging: &mut Staging<'_>, base: &ObjectId) -> Result<ObjectId, TreeError> {
-        Ok(self.root.apply(staging, Some(*base), "")?.unwrap_or(*base))
+    /// The tree that results, written to `staging`.
+    pub(crate) fn apply(self, staging: &mut Staging<'_>) -> Result<ObjectId, TreeError> {
+        let empty = ObjectId::empty_tree(gix_hash::Kind::Sha1);
+        Ok(self.root.apply(staging)?.unwrap_or(empty))
     }
 }
 
@@ -111,28 +144,27 @@ fn cost(children: &BTreeMap<Vec<u8>, Edit>, stored: &Vec<u8>) -> usize {
 }
 
 impl Folder {
+    /// What the folder held under that name before all changes.
+    fn base_of(&self, objects: &Objects, stored: &[u8]) -> Result<Option<TreeItem>, EditFault> {
+        let tree = self.base.map(|id| objects.known_tree(&id)).transpose().map_err(EditFault::Tree)?;
+        Ok(tree.and_then(|tree| object::find(&tree, stored).cloned()))
+    }
+
     /// The resulting tree; `None` when there is and was no such folder.
-    fn apply(
-        self,
-        staging: &mut Staging<'_>,
-        base: Option<ObjectId>,
-        shown: &str,
-    ) -> Result<Option<ObjectId>, TreeError> {
-        let base = base.filter(|_| !self.fresh);
-        let old = base.map(|id| staging.objects().known_tree(&id)).transpose()?;
+    fn apply(self, staging: &mut Staging<'_>) -> Result<Option<ObjectId>, TreeError> {
+        let old = self.base.map(|id| staging.objects().known_tree(&id)).transpose()?;
         let mut children = self.children;
         let mut items = Vec::new();
         for item in old.iter().flat_map(|tree| &tree.entries) {
-            let kept = match children.remove(item.filename.as_slice()) {
-                None => Some(item.clone()),
-                Some(edit) => edit.apply(staging, Some(item), item.filename.as_slice(), shown)?,
-            };
-            items.extend(kept);
+            match children.remove(item.filename.as_slice()) {
+                None => items.push(item.clone()),
+                Some(edit) => items.extend(edit.apply(staging, item.filename.as_slice())?),
+            }
         }
         for (name, edit) in children {
-            items.extend(edit.apply(staging, None, &name, shown)?);
+            items.extend(edit.apply(staging, &name)?);
         }
-        if items.is_empty() && base.is_none() && !self.made {
+        if items.is_empty() && self.base.is_none() && !self.made {
             return Ok(None);
         }
         staging.add_tree(items).map(Some)
@@ -140,25 +172,12 @@ impl Folder {
 }
 
 impl Edit {
-    fn apply(
-        self,
-        staging: &mut Staging<'_>,
-        base: Option<&TreeItem>,
-        stored: &[u8],
-        parent: &str,
-    ) -> Result<Option<TreeItem>, TreeError> {
+    fn apply(self, staging: &mut Staging<'_>, stored: &[u8]) -> Result<Option<TreeItem>, TreeError> {
         let item = |mode: Mode, oid| TreeItem { mode: mode.into(), filename: stored.into(), oid };
-        match self {
-            Self::Remove => Ok(None),
-            Self::Put(mode, id) => Ok(Some(item(mode, id))),
-            Self::Folder(folder) => {
-                let shown = path::join_display(parent, stored);
-                let old = base.filter(|base| base.mode.is_tree()).map(|base| base.oid);
-                if base.is_some() && old.is_none() && !folder.fresh && !folder.made {
-                    return Err(TreeError::NotADirectory { path: shown });
-                }
-                Ok(folder.apply(staging, old, &shown)?.map(|id| item(Mode::Tree, id)))
-            }
-        }
+        Ok(match self {
+            Self::Remove => None,
+            Self::Put(mode, id) => Some(item(mode, id)),
+            Self::Folder(folder) => folder.apply(staging)?.map(|id| item(Mode::Tree, id)),
+        })
     }
 }

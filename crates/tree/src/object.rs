@@ -54,7 +54,7 @@ pub(crate) fn encode_tree(mut items: Vec<TreeItem>) -> Result<(Tree, Vec<u8>), T
 pub(crate) fn decode_tree(id: &ObjectId, bytes: &[u8]) -> Result<Tree, TreeError> {
     let tree = gix_object::TreeRef::from_bytes(bytes, HashKind::Sha1).map_err(|e| TreeError::corrupt(id, e))?;
     for entry in &tree.entries {
-        if entry.mode.is_commit() || entry.filename.is_empty() || entry.filename.contains(&b'/') {
+        if entry.mode.kind() == Mode::Commit || entry.filename.is_empty() || entry.filename.contains(&b'/') {
             return Err(TreeError::corrupt(id, "an entry that no tree of ours has"));
         }
     }

@@ -11,9 +11,11 @@ use crate::cache::{Caches, StoreNumber, lock};
 use crate::commit::{self, Commit};
 use crate::error::TreeError;
 use crate::object::{self, Kind, Tree};
-use crate::pack::stored::{BLOCK_HEADER, Layout, block_header};
+use crate::pack::stored::{Adler32, BLOCK_HEADER, Layout, block_header};
 use crate::pack::writer::{PackWriter, Published};
-use crate::pack::{LARGE, MAX_ENTRY_HEADER, MAX_IN_MEMORY, TRAILER_BYTES, decode_entry_header, inflate, sums};
+use crate::pack::{
+    LARGE, MAX_ENTRY_HEADER, MAX_IN_MEMORY, TRAILER_BYTES, decode_entry_header, encode_header, inflate, sums,
+};
 use lookup::Lookup;
 pub(crate) use lookup::Place;
 
@@ -64,8 +66,11 @@ impl Objects {
         Ok(())
     }
 
-    pub(crate) fn contains(&self, id: &ObjectId) -> Result<bool, TreeError> {
-        Ok(self.place(id)?.is_some())
+    /// Whether an object need not be written again. Damage elsewhere is no reason to refuse a write.
+    pub(crate) fn has(&self, id: &ObjectId) -> Result<bool, TreeError> {
+        self.load()?;
+        let lookup = self.lookup.read().unwrap_or_else(PoisonError::into_inner);
+        Ok(lookup.as_ref().is_some_and(|lookup| lookup.find(id).is_ok_and(|place| place.is_some())))
     }
 
     /// A commit; `None` when this store has no commit of that id.
@@ -115,9 +120,6 @@ impl Objects {
             Some(layout) => layout.size,
             None => {
                 let entry = read_entry(&*pack, &place)?;
-                if sums::crc32(&entry) != place.crc {
-                    return Err(TreeError::corrupt(id, "the object does not match its checksum"));
-                }
                 match decode_entry_header(&entry) {
                     Ok((Kind::Blob, size, _)) => size,
                     Ok(_) => return Err(TreeError::corrupt(id, "not a file")),
@@ -157,12 +159,14 @@ impl Objects {
             Some(file) => read_all(&*file, &name)?.and_then(|bytes| sums::find(&bytes, id)),
             None => None,
         };
-        let whole = |table: &Vec<u32>| table.len() as u64 == layout.blocks();
+        let framing = read_framing(pack, place, layout)?;
+        let whole = |table: &Vec<u32>| table.len() as u64 == layout.blocks() + 1;
         let table = match table.filter(whole) {
-            Some(table) => table,
+            Some(table) if table.last() == Some(&sums::crc32(&framing)) => table,
+            Some(_) => return Err(TreeError::corrupt(id, "the frame of the object does not match its checksum")),
             None => {
                 tracing::warn!(file = %name, object = %id, "block checksums are missing or damaged; verifying the whole");
-                verify_blocks(id, pack, layout)?
+                verify_blocks(id, pack, layout, &framing)?
             }
         };
         let table = Arc::new(table);
@@ -175,10 +179,9 @@ impl Objects {
         let Some(place) = self.place(id)? else {
             return Ok(None);
         };
-        let pack = self.pack(&place.pack)?;
+        let pack = self.pack(&place)?;
         let entry = read_entry(&*pack, &place)?;
         match decode_entry_header(&entry) {
-            // The header could be damaged: only the content's hash says that it is sound and of another kind.
             Ok((other, ..)) if other != kind => verify(id, other, &entry).map(|_content| None),
             _ => verify(id, kind, &entry).map(Some),
         }
@@ -186,17 +189,25 @@ impl Objects {
 
     fn open_known(&self, id: &ObjectId) -> Result<(Place, Arc<dyn RangedRead>), TreeError> {
         let place = self.place(id)?.ok_or_else(|| TreeError::corrupt(id, "a file is missing from the store"))?;
-        let pack = self.pack(&place.pack)?;
+        let pack = self.pack(&place)?;
         Ok((place, pack))
     }
 
-    fn pack(&self, pack: &ObjectId) -> Result<Arc<dyn RangedRead>, TreeError> {
-        let key = (self.number, *pack);
+    /// Opens a pack, whose frame must be the one that its name and index tell.
+    fn pack(&self, place: &Place) -> Result<Arc<dyn RangedRead>, TreeError> {
+        let key = (self.number, place.pack);
         if let Some(open) = lock(&self.caches.packs).get(&key) {
             return Ok(open);
         }
-        let name = BlobName { pack: *pack, part: Part::Pack };
+        let name = BlobName { pack: place.pack, part: Part::Pack };
         let open = self.blobs.open(&name)?.ok_or_else(|| TreeError::corrupt(name, "the file is missing"))?;
+        let (mut header, mut trailer) = ([0; 12], [0; 20]);
+        let end = open.length().checked_sub(TRAILER_BYTES).ok_or_else(|| TreeError::corrupt(name, "it is cut off"))?;
+        let read = open.read_exact_at(0, &mut header).and_then(|()| open.read_exact_at(end, &mut trailer));
+        read.map_err(TreeError::storage("reading", name))?;
+        if header != encode_header(place.objects) || trailer != place.pack.as_slice() {
+            return Err(TreeError::corrupt(name, "its frame is not the one that was written"));
+        }
         let open: Arc<dyn RangedRead> = Arc::from(open);
         lock(&self.caches.packs).put(key, Arc::clone(&open), 1);
         Ok(open)
@@ -240,7 +251,7 @@ fn entry_length(pack: &dyn RangedRead, place: &Place) -> Option<u64> {
     (place.offset.checked_add(length)? <= end).then_some(length)
 }
 
-/// The stored form of an object that is read as a whole.
+/// The stored form of an object that is read as a whole, exactly as written.
 fn read_entry(pack: &dyn RangedRead, place: &Place) -> Result<Vec<u8>, TreeError> {
     let length = entry_length(pack, place).ok_or_else(|| TreeError::corrupt(place.pack, "the pack is cut off"))?;
     if length > MAX_IN_MEMORY {
@@ -248,6 +259,9 @@ fn read_entry(pack: &dyn RangedRead, place: &Place) -> Result<Vec<u8>, TreeError
     }
     let mut entry = vec![0; usize::try_from(length).unwrap_or(0)];
     pack.read_exact_at(place.offset, &mut entry).map_err(TreeError::storage("reading", place.pack))?;
+    if sums::crc32(&entry) != place.crc {
+        return Err(TreeError::corrupt(place.pack, "an object does not match its checksum"));
+    }
     Ok(entry)
 }
 
@@ -290,13 +304,30 @@ pub(crate) fn read_block(
     if out.starts_with(&block_header(length, last)) { Ok(()) } else { Err(damaged()) }
 }
 
-fn verify_blocks(id: &ObjectId, pack: &dyn RangedRead, layout: &Layout) -> Result<Vec<u32>, TreeError> {
-    let mut hasher = object::ObjectHasher::new(Kind::Blob, layout.size);
+/// What surrounds the blocks of a large file: the bytes before the first, then the checksum after the last.
+fn read_framing(pack: &dyn RangedRead, place: &Place, layout: &Layout) -> Result<Vec<u8>, TreeError> {
+    let before = usize::try_from(layout.first - place.offset).unwrap_or(0);
+    let mut framing = vec![0; before + 4];
+    let (head, tail) = framing.split_at_mut_checked(before).unwrap_or_default();
+    let read = pack.read_exact_at(place.offset, head).and_then(|()| pack.read_exact_at(layout.end(), tail));
+    read.map_err(TreeError::storage("reading", place.pack))?;
+    Ok(framing)
+}
+
+fn verify_blocks(id: &ObjectId, pack: &dyn RangedRead, layout: &Layout, framing: &[u8]) -> Result<Vec<u32>, TreeError> {
+    let (mut hasher, mut adler) = (object::ObjectHasher::new(Kind::Blob, layout.size), Adler32::new());
     let (mut block, mut table) = (Vec::new(), Vec::new());
     for number in 0..layout.blocks() {
         read_block(pack, layout, number, &mut block)?;
-        hasher.update(block.get(5..).unwrap_or_default());
+        let content = block.get(5..).unwrap_or_default();
+        hasher.update(content);
+        adler.update(content);
         table.push(sums::crc32(&block));
     }
-    if hasher.finish()? == *id { Ok(table) } else { Err(TreeError::corrupt(id, "the content does not match its id")) }
+    table.push(sums::crc32(framing));
+    if hasher.finish()? == *id && framing.ends_with(&adler.sum().to_be_bytes()) {
+        Ok(table)
+    } else {
+        Err(TreeError::corrupt(id, "the content does not match its id"))
+    }
 }

@@ -28,7 +28,7 @@ impl<'a> Staging<'a> {
 
     /// Adds a file of exactly `size` bytes from `content`.
     pub(crate) fn add_file(&mut self, size: u64, content: &mut dyn Read) -> Result<ObjectId, TreeError> {
-        self.pack.add_file(size, content, &|id| self.objects.contains(id))
+        self.pack.add_file(size, content, &|id| self.objects.has(id))
     }
 
     pub(crate) fn add_tree(&mut self, items: Vec<TreeItem>) -> Result<ObjectId, TreeError> {
@@ -50,7 +50,7 @@ impl<'a> Staging<'a> {
 
     fn add(&mut self, kind: Kind, bytes: &[u8]) -> Result<ObjectId, TreeError> {
         let id = object::hash(kind, bytes)?;
-        if !self.pack.contains(&id) && !self.objects.contains(&id)? {
+        if !self.pack.contains(&id) && !self.objects.has(&id)? {
             self.pack.add(kind, id, bytes)?;
         }
         Ok(id)

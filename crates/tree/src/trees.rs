@@ -30,7 +30,7 @@ pub struct Trees {
 struct Open {
     /// One entry per repository in use, so that all handles on it share one [`Repo`].
     repos: HashMap<RepoId, Weak<Repo>>,
-    /// The most recently opened, last one last.
+    /// The most recently asked for, last one last.
     recent: VecDeque<Arc<Repo>>,
     next: StoreNumber,
 }
@@ -52,6 +52,7 @@ impl Trees {
     pub fn store(&self, id: &RepoId) -> Result<Store, TreeError> {
         let mut open = lock(&self.open);
         if let Some(repo) = open.repos.get(id).and_then(Weak::upgrade) {
+            open.touch(&repo);
             return Ok(Store { repo });
         }
         let folder = self.folder(id);
@@ -84,6 +85,11 @@ impl Open {
     fn remember(&mut self, repo: &Arc<Repo>) {
         self.repos.retain(|_, known| known.strong_count() > 0);
         self.repos.insert(repo.id.clone(), Arc::downgrade(repo));
+        self.touch(repo);
+    }
+
+    fn touch(&mut self, repo: &Arc<Repo>) {
+        self.recent.retain(|known| !Arc::ptr_eq(known, repo));
         self.recent.push_back(Arc::clone(repo));
         if self.recent.len() > MAX_IDLE_STORES {
             self.recent.pop_front();

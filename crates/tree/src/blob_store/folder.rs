@@ -141,3 +141,41 @@ impl RangedRead for OpenFile {
         self.file.read_exact_at(out, offset)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::blob_store::contract;
+
+    #[test]
+    fn a_folder_keeps_the_contract() {
+        let dir = tempfile::tempdir().unwrap();
+        contract::run(&Folder::new(dir.path().to_owned()));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "only the index is left");
+    }
+
+    #[test]
+    fn other_names_are_not_ours() {
+        for odd in [
+            "pack-.pack",
+            "pack-0.idx",
+            "tmp_1_2",
+            "pack-A.pack",
+            "../x",
+            "pack-1111111111111111111111111111111111111111.rev",
+        ] {
+            assert_eq!(BlobName::parse(odd), None, "{odd}");
+        }
+        let upper = format!("pack-{}.pack", "A".repeat(40));
+        assert_eq!(BlobName::parse(&upper), None);
+        assert!(BlobName::parse(&upper.to_lowercase()).is_some());
+    }
+
+    #[test]
+    fn a_folder_that_does_not_exist_is_empty() {
+        let store = Folder::new(PathBuf::from("/nonexistent/bailey"));
+        assert_eq!(store.list().unwrap(), []);
+        store.sweep().unwrap();
+        assert!(store.scratch().is_err());
+    }
+}

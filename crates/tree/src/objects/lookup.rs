@@ -14,6 +14,8 @@ use crate::pack::index::{self, IndexEntry};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) pack: ObjectId,
+    /// How many objects that pack has.
+    pub(crate) objects: u32,
     pub(crate) offset: u64,
     /// Zero for the last object of a pack, which ends with it.
     pub(crate) length: u64,
@@ -31,7 +33,8 @@ struct Row {
 
 #[derive(Debug, Default)]
 pub(crate) struct Lookup {
-    packs: Vec<ObjectId>,
+    /// Each with the number of its objects.
+    packs: Vec<(ObjectId, u32)>,
     /// Each sorted by id.
     runs: Vec<Vec<Row>>,
     /// Indexes that could not be used.
@@ -47,7 +50,7 @@ impl Lookup {
         for name in names.into_iter().filter(|name| name.part == Part::Index) {
             match read_index(blobs, &name)? {
                 Ok(entries) => {
-                    let number = lookup.number(name.pack);
+                    let number = lookup.number(name.pack, entries.len());
                     rows.extend(rows_of(number, entries));
                 }
                 Err(fault) => {
@@ -64,7 +67,7 @@ impl Lookup {
 
     /// Adds a pack that was just put.
     pub(crate) fn add(&mut self, pack: ObjectId, entries: Vec<IndexEntry>) {
-        let number = self.number(pack);
+        let number = self.number(pack, entries.len());
         let mut run = rows_of(number, entries);
         run.sort_by_key(|row| row.id);
         while let Some(mut last) = self.runs.pop_if(|last| last.len() / 2 <= run.len()) {
@@ -83,8 +86,8 @@ impl Lookup {
             run.get(at)
         });
         let place = row.and_then(|row| {
-            let pack = *self.packs.get(usize::try_from(row.pack).ok()?)?;
-            Some(Place { pack, offset: row.offset, length: row.length, crc: row.crc })
+            let (pack, objects) = *self.packs.get(usize::try_from(row.pack).ok()?)?;
+            Some(Place { pack, objects, offset: row.offset, length: row.length, crc: row.crc })
         });
         match (place, self.damaged.first()) {
             (None, Some(fault)) => Err(TreeError::corrupt("pack index", fault)),
@@ -92,8 +95,8 @@ impl Lookup {
         }
     }
 
-    fn number(&mut self, pack: ObjectId) -> u32 {
-        self.packs.push(pack);
+    fn number(&mut self, pack: ObjectId, objects: usize) -> u32 {
+        self.packs.push((pack, u32::try_from(objects).unwrap_or(u32::MAX)));
         u32::try_from(self.packs.len() - 1).unwrap_or(u32::MAX)
     }
 }
@@ -139,7 +142,7 @@ mod tests {
         assert!(lookup.runs.len() <= 13, "{}", lookup.runs.len());
         for n in 0..2000 {
             let place = lookup.find(&id(3 * n + 1)).unwrap().unwrap();
-            assert_eq!(place, Place { pack: id(1_000_000 + n), offset: 22, length: 10, crc: 1 });
+            assert_eq!(place, Place { pack: id(1_000_000 + n), objects: 3, offset: 22, length: 10, crc: 1 });
             assert_eq!(lookup.find(&id(3 * n + 2)).unwrap().unwrap().length, 0);
         }
         assert_eq!(lookup.find(&id(9_999_999)).unwrap(), None);

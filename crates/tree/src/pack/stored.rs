@@ -34,6 +34,11 @@ impl Layout {
         self.size.div_ceil(BLOCK)
     }
 
+    /// Where the last block ends and the checksum starts.
+    pub(crate) fn end(&self) -> u64 {
+        self.first.saturating_add(self.size).saturating_add(self.blocks().saturating_mul(BLOCK_HEADER))
+    }
+
     /// Start in the pack, and content bytes, of a block.
     pub(crate) fn block(&self, number: u64) -> Option<(u64, u64)> {
         let before = number.checked_mul(BLOCK)?;

@@ -1,9 +1,9 @@
 //! Checksums of the blocks of large files, so that a range can be verified without reading the whole file.
 //!
 //! ```text
-//! "BLYSUM\0" 01 | per file: object id (20) | blocks (u32) | CRC-32 of each block (u32) | SHA-1 of all before
+//! "BLYSUM\0" 01 | per file: object id (20) | sums (u32) | CRC-32 of each block, then of the frame (u32) | SHA-1 of all before
 //! ```
-//! Big-endian. A block's checksum covers its header. A reader that misses the file, or finds it damaged, makes the
+//! Big-endian. A block's checksum covers its header; the frame is what comes before the first block and after the last. A reader that misses the file, or finds it damaged, makes the
 //! table again while it verifies the whole object.
 
 use gix_hash::{Kind as HashKind, ObjectId};

@@ -89,8 +89,9 @@ impl PackWriter {
             crc.update(bytes);
             scratch.append(bytes)
         };
-        append(&mut self.scratch, &encode_entry_header(Kind::Blob, size))?;
-        append(&mut self.scratch, &ZLIB_HEADER)?;
+        let mut framing = encode_entry_header(Kind::Blob, size);
+        framing.extend_from_slice(&ZLIB_HEADER);
+        append(&mut self.scratch, &framing)?;
         let (mut hasher, mut adler) = (ObjectHasher::new(Kind::Blob, size), Adler32::new());
         let mut block = Vec::new();
         let (mut rest, mut table) = (size, Vec::new());
@@ -111,6 +112,8 @@ impl PackWriter {
             append(&mut self.scratch, &block)?;
         }
         append(&mut self.scratch, &adler.sum().to_be_bytes())?;
+        framing.extend_from_slice(&adler.sum().to_be_bytes());
+        table.push(sums::crc32(&framing));
         let id = hasher.finish()?;
         if self.contains(&id) || known(&id)? {
             self.scratch.truncate(offset)?;

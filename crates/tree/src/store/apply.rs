@@ -39,7 +39,7 @@ impl Store {
         self.ensure()?;
         let mut intake = Intake {
             staging: Staging::begin(self.objects())?,
-            edits: Edits::default(),
+            edits: Edits::new(self.objects(), root),
             mount,
             room: Room::below(&self.repo.id, inner),
             notices: Vec::new(),
@@ -48,7 +48,7 @@ impl Store {
         let mut reader = ChangeReader::new(stream);
         while intake.take(&mut reader)? {}
         let Intake { mut staging, edits, notices, more_notices, .. } = intake;
-        let tree = edits.apply(&mut staging, &root)?;
+        let tree = edits.apply(&mut staging)?;
         let version = if tree == root { None } else { Some(staging.commit(&tree, &parents_of(base), meta)?) };
         Ok(Applied { version, notices, more_notices })
     }
@@ -57,7 +57,7 @@ impl Store {
 /// The changes of one stream so far.
 struct Intake<'a> {
     staging: Staging<'a>,
-    edits: Edits,
+    edits: Edits<'a>,
     mount: Vec<&'a [u8]>,
     room: Room,
     notices: Vec<(Vec<u8>, NoticeReason)>,
@@ -79,23 +79,23 @@ impl Intake<'_> {
             }
             Record::Directory { path } => {
                 let done = self.edits.make_folder(&below(&self.mount, &path));
-                done.map_err(|fault| edit_error(&fault, reader))?;
+                done.map_err(|fault| edit_error(fault, reader))?;
             }
             Record::Delete { path } => {
                 let done = self.edits.remove(&below(&self.mount, &path));
-                done.map_err(|fault| edit_error(&fault, reader))?;
+                done.map_err(|fault| edit_error(fault, reader))?;
             }
             Record::Symlink { path, target } => {
                 let id = self.staging.add_file(target.len() as u64, &mut target.as_slice())?;
                 let done = self.edits.put(&below(&self.mount, &path), Mode::Link, id);
-                done.map_err(|fault| edit_error(&fault, reader))?;
+                done.map_err(|fault| edit_error(fault, reader))?;
             }
             Record::File { path, executable, size } => {
                 let staged = self.staging.add_file(size, &mut reader.content());
                 let id = staged.map_err(|error| reader.content_error(error))?;
                 let mode = if executable { Mode::BlobExecutable } else { Mode::Blob };
                 let done = self.edits.put(&below(&self.mount, &path), mode, id);
-                done.map_err(|fault| edit_error(&fault, reader))?;
+                done.map_err(|fault| edit_error(fault, reader))?;
             }
         }
         Ok(true)
@@ -114,9 +114,10 @@ fn below<'p>(mount: &[&'p [u8]], path: &'p [u8]) -> Vec<&'p [u8]> {
     mount.iter().copied().chain(path.split(|byte| *byte == b'/')).collect()
 }
 
-fn edit_error(fault: &EditFault, reader: &ChangeReader<'_>) -> TreeError {
+fn edit_error(fault: EditFault, reader: &ChangeReader<'_>) -> TreeError {
     match fault {
         EditFault::BelowAFile => reader.fault("something below a file"),
+        EditFault::Tree(error) => error,
         EditFault::TooMany => TreeError::TooLarge { what: "the set of changed names", limit: MAX_EDIT_BYTES as u64 },
     }
 }

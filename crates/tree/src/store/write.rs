@@ -40,9 +40,9 @@ impl Store {
         let mut staging = Staging::begin(self.objects())?;
         let id = self.stage_content(&mut staging, content, max_bytes)?;
         let mode = if executable { Mode::BlobExecutable } else { Mode::Blob };
-        let mut edits = Edits::default();
-        edits.put(&names, mode, id).map_err(|fault| edit_error(&fault, inner))?;
-        let tree = edits.apply(&mut staging, &root)?;
+        let mut edits = Edits::new(self.objects(), root);
+        edits.put(&names, mode, id).map_err(|fault| edit_error(fault, inner))?;
+        let tree = edits.apply(&mut staging)?;
         match base {
             Some(base) if tree == root => Ok(base.clone()),
             _ => staging.commit(&tree, &parents_of(base), meta),
@@ -69,9 +69,9 @@ impl Store {
         }
         self.ensure()?;
         let mut staging = Staging::begin(self.objects())?;
-        let mut edits = Edits::default();
-        edits.remove(&names).map_err(|fault| edit_error(&fault, inner))?;
-        let tree = edits.apply(&mut staging, &root)?;
+        let mut edits = Edits::new(self.objects(), root);
+        edits.remove(&names).map_err(|fault| edit_error(fault, inner))?;
+        let tree = edits.apply(&mut staging)?;
         staging.commit(&tree, &parents_of(base), meta).map(Some)
     }
 
@@ -121,9 +121,10 @@ pub(super) fn parents_of(base: Option<&VersionId>) -> Vec<gix_hash::ObjectId> {
     base.iter().map(|base| object_id(base.as_str())).collect()
 }
 
-fn edit_error(fault: &EditFault, inner: &str) -> TreeError {
+fn edit_error(fault: EditFault, inner: &str) -> TreeError {
     match fault {
         EditFault::BelowAFile => TreeError::NotADirectory { path: inner.to_owned() },
+        EditFault::Tree(error) => error,
         EditFault::TooMany => TreeError::TooLarge { what: "the set of changed names", limit: MAX_EDIT_BYTES as u64 },
     }
 }

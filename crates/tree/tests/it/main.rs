@@ -2,6 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "helpers of tests fail by panicking")]
 
 mod basics;
+mod damage;
+mod hostile;
+mod model;
+mod together;
 
 use std::path::Path;
 use std::process::Command;
