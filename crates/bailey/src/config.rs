@@ -8,6 +8,8 @@ use std::path::PathBuf;
 pub(crate) use self::serve::{ServeConfig, ServerConfig};
 pub(crate) use client::ClientConfig;
 
+const DEFAULT_DATA: &str = "/var/lib/bailey";
+
 /// Why there is no configuration.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigError {
@@ -31,7 +33,15 @@ pub(crate) fn cache(flag: Option<PathBuf>) -> Result<PathBuf, ConfigError> {
         Some(path) => Some(path),
         None => environment("BAILEY_CACHE")?.map(PathBuf::from),
     };
-    let path = named.unwrap_or_else(|| PathBuf::from(crate::template::DEFAULT_CACHE));
+    absolute(named.unwrap_or_else(|| PathBuf::from(crate::template::DEFAULT_CACHE)))
+}
+
+/// The data folder: what was named, else the host's.
+pub(crate) fn data(named: Option<PathBuf>) -> Result<PathBuf, ConfigError> {
+    absolute(named.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA)))
+}
+
+fn absolute(path: PathBuf) -> Result<PathBuf, ConfigError> {
     std::path::absolute(&path).map_err(|source| ConfigError::Read { path, source })
 }
 

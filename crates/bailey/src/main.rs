@@ -7,6 +7,7 @@
 mod cli;
 mod client;
 mod config;
+mod doctor;
 mod exit;
 mod progress;
 mod serve;

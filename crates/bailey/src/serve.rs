@@ -1,9 +1,10 @@
 //! `bailey serve`, in its two lives: as root it checks the host and becomes the jail; under the jail it is the server.
 
 mod binaries;
-mod handover;
+pub(crate) mod handover;
 pub(crate) mod host;
 pub(crate) mod launch;
+pub(crate) mod supervised;
 
 pub(crate) use binaries::Binaries;
 

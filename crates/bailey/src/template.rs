@@ -14,6 +14,7 @@ use bailey_protocol::id::TemplateDigest;
 use serde::Serialize;
 
 pub(crate) use cache::DEFAULT_CACHE;
+pub(crate) use recipe::NAME;
 
 /// A prepared template.
 #[derive(Debug, Clone, Serialize)]

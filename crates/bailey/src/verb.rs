@@ -3,6 +3,7 @@
 mod run;
 mod runs;
 mod template;
+mod token;
 mod tree;
 
 use std::process::ExitCode;
@@ -12,7 +13,8 @@ use crate::client::{Client, ClientError};
 use crate::config::{ClientConfig, ConfigError};
 use crate::serve::ServeError;
 use crate::template::TemplateError;
-use crate::{exit, serve, terminal};
+use crate::{doctor, exit, serve, terminal};
+use token::TokenError;
 
 /// Why a verb was not carried out.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +27,10 @@ pub(crate) enum VerbError {
     Template(#[from] TemplateError),
     #[error(transparent)]
     Serve(#[from] ServeError),
+    #[error(transparent)]
+    Token(#[from] TokenError),
+    #[error("the server cannot go on: {0:#}")]
+    Supervised(#[from] anyhow::Error),
     #[error("cannot read `{path}`: {source}")]
     ReadLocal { path: String, source: std::io::Error },
     #[error("cannot write to standard output: {0}")]
@@ -53,8 +59,10 @@ pub(crate) fn carry_out(cli: Cli) -> ExitCode {
 
 fn dispatch(common: Common, verb: Verb) -> Result<ExitCode, VerbError> {
     match verb {
+        Verb::Serve(args) if args.supervised => Ok(serve::supervised::supervised()?),
         Verb::Serve(args) => match serve::launch::launch(args, common.json)? {},
-        Verb::Doctor(_) | Verb::Token(_) => Err(VerbError::Input { what: "not wired yet" }),
+        Verb::Doctor(args) => doctor::carry_out(args.cache, common.json),
+        Verb::Token(args) => token::carry_out(args, common.json),
         Verb::Template(args) => template::carry_out(args, common.json),
         Verb::Run(args) => block_on(run::carry_out(*args, common)),
         Verb::Ls(args) => block_on(tree::list(args, common)),

@@ -7,11 +7,9 @@ use std::time::Duration;
 use bailey_protocol::id::TemplateDigest;
 use serde::{Deserialize, Serialize};
 
-use super::{ConfigError, cache};
+use super::{ConfigError, cache, data};
 use crate::cli::ServeArgs;
 
-/// Data folder when nothing says otherwise.
-const DEFAULT_DATA: &str = "/var/lib/bailey";
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8470);
 const MAX_PARKED: u32 = 1000;
 
@@ -55,6 +53,18 @@ pub(crate) enum LogLevel {
     Debug,
 }
 
+impl LogLevel {
+    /// As the log's own crate names it.
+    pub(crate) fn tracing(self) -> tracing::Level {
+        match self {
+            Self::Error => tracing::Level::ERROR,
+            Self::Warn => tracing::Level::WARN,
+            Self::Info => tracing::Level::INFO,
+            Self::Debug => tracing::Level::DEBUG,
+        }
+    }
+}
+
 /// What the root half of `bailey serve` works with.
 #[derive(Debug)]
 pub(crate) struct ServeConfig {
@@ -92,8 +102,6 @@ impl ServeConfig {
             fine if (least..=most).contains(&fine) => Ok(fine),
             _ => Err(ConfigError::Value { path: path.clone(), key, given: given.to_string(), rule }),
         };
-        let data = args.data.or(file.data).unwrap_or_else(|| PathBuf::from(DEFAULT_DATA));
-        let data = std::path::absolute(&data).map_err(|source| ConfigError::Read { path: data, source })?;
         let drain = range("drain_seconds", file.drain_seconds.unwrap_or(20), 0, 3600, "use 0 to 3600")?;
         for (key, given) in [("limits.runs", file.limits.runs), ("limits.runs_per_tenant", file.limits.runs_per_tenant)]
         {
@@ -101,7 +109,7 @@ impl ServeConfig {
         }
         Ok(Self {
             listen: args.listen.or(file.listen).unwrap_or(DEFAULT_LISTEN),
-            data,
+            data: data(args.data.or(file.data))?,
             cache: cache(args.cache.or(file.cache))?,
             drain: Duration::from_secs(drain.into()),
             policies: file.policies.map_or_else(|| Ok(Vec::new()), |folder| read_policies(&folder))?,
@@ -156,7 +164,7 @@ mod tests {
     fn no_key_is_needed_and_no_unknown_one_is_ignored() {
         let config = parse("").unwrap();
         assert_eq!(config.listen.to_string(), "127.0.0.1:8470");
-        assert_eq!(config.data, Path::new(DEFAULT_DATA));
+        assert_eq!(config.data, Path::new("/var/lib/bailey"));
         let config = parse("listen = '0.0.0.0:1'\nparked = 0\nlog = 'debug'\n[limits]\nruns = 3").unwrap();
         assert_eq!((config.listen.port(), config.parked, config.runs), (1, 0, Some(3)));
         for bad in [

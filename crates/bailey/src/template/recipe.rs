@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 
 /// How runs name the template.
-pub(super) const NAME: &str = "base";
+pub(crate) const NAME: &str = "base";
 /// The Debian release.
 pub(super) const SUITE: &str = "bookworm";
 /// What a program in a sandbox finds beside Debian's minimal base.

@@ -1,0 +1,180 @@
+//! The server half: started by bailey-jail under its own uid, in a root that holds its data folder and nothing else
+//! of the host. Takes over three descriptors, joins control to node, and serves until it is told to stop.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use bailey_control::auth::Issuer;
+use bailey_control::clock::{Clock, Rng};
+use bailey_control::config::ControlConfig;
+use bailey_control::control::{Control, Parts};
+use bailey_control::db::Sqlite;
+use bailey_control::event_log::EventLogs;
+use bailey_control::node_link::StartRun;
+use bailey_node::{Deadlines, Node, NodeConfig};
+use bailey_policy::Policies;
+use bailey_protocol::id::{SandboxId, TemplateName};
+use bailey_protocol::jail::{SERVER_UID, server_fd, server_path};
+use bailey_protocol::limits::Limits;
+use bailey_tree::Trees;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::config::ServerConfig;
+use crate::{template, terminal};
+
+/// Orders that wait for the node's attention; it takes each at once.
+const ORDERS: usize = 64;
+/// Bytes of checkouts that are kept while no run holds them.
+const CHECKOUT_BYTES: u64 = 8 * 1024 * 1024 * 1024;
+/// Time for sandboxes to be destroyed once no run is going.
+const TEAR_DOWN: Duration = Duration::from_secs(1);
+
+/// Serves until SIGTERM or SIGINT.
+pub(crate) fn supervised() -> anyhow::Result<ExitCode> {
+    // Before anything is opened that could get one of these numbers.
+    let inherit = |number| bailey_sys::descriptors::inherit(number).with_context(|| started_by_jail(number));
+    let jail = inherit(server_fd::JAIL)?;
+    let listener = inherit(server_fd::LISTENER)?;
+    let config = read_config(inherit(server_fd::CONFIG)?).context("read the configuration")?;
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).with_max_level(config.log.tracing()).init();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
+    runtime.block_on(serve(jail, listener, config))?;
+    runtime.shutdown_timeout(TEAR_DOWN);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn started_by_jail(number: i32) -> String {
+    format!("descriptor {number} is not there: `bailey serve --supervised` is started by bailey-jail only")
+}
+
+fn read_config(fd: OwnedFd) -> anyhow::Result<ServerConfig> {
+    let file = File::from(fd);
+    let mut text = Vec::new();
+    // From the start, wherever whoever held it before has left its position.
+    let mut at = 0;
+    let mut piece = vec![0; 64 * 1024];
+    loop {
+        let count = file.read_at(&mut piece, at)?;
+        if count == 0 {
+            break;
+        }
+        text.extend_from_slice(piece.get(..count).unwrap_or_default());
+        at += u64::try_from(count)?;
+    }
+    Ok(serde_json::from_slice(&text)?)
+}
+
+async fn serve(jail: OwnedFd, listener: OwnedFd, config: ServerConfig) -> anyhow::Result<()> {
+    let data = Path::new(server_path::DATA);
+    let (clock, rng) = (Clock::system(), Rng::system());
+    let policies = Policies::new(&config.policies).context("load the policies")?;
+    let issuer = Issuer::open(data, SERVER_UID).context("open the issuer")?;
+    let db = Sqlite::open(&data.join("bailey.db")).context("open the database")?;
+    let trees = Trees::open(&data.join("trees")).context("open the trees")?;
+    let logs = EventLogs::open(&data.join("runs")).context("open the event logs")?;
+    let listener = listen(listener).context("listen")?;
+    let address = listener.local_addr().context("listen")?;
+
+    let base: TemplateName = template::NAME.parse()?;
+    let mut control_config = ControlConfig::new(base.clone());
+    let runs = &mut control_config.runs;
+    runs.per_server = config.runs.map_or(Ok(runs.per_server), usize::try_from)?;
+    runs.per_tenant = config.runs_per_tenant.map_or(Ok(runs.per_tenant), usize::try_from)?;
+    let node = Node::start(jail, node_config(&config, base, runs.ceiling, &trees, data, &clock, &rng)?)
+        .context("start the node")?;
+
+    let (orders, queue) = mpsc::channel(ORDERS);
+    let parts = Parts {
+        config: control_config,
+        policies,
+        authenticator: issuer.authenticator(),
+        jwks: issuer.jwks().context("write the public keys")?,
+        db: Arc::new(db),
+        trees,
+        logs,
+        node: orders,
+        clock,
+        rng,
+    };
+    let control = Control::start(parts).await.context("start control")?;
+    let runs = TaskTracker::new();
+    runs.spawn(carry_out(node.clone(), queue, runs.clone()));
+
+    let shutdown = CancellationToken::new();
+    let signals = stop_on_signal(shutdown.clone()).context("listen for signals")?;
+    let signals = tokio_util::task::AbortOnDropHandle::new(runs.spawn(signals));
+    announce(address, config.json).context("say that the server is ready")?;
+    bailey_control::http::serve(listener, control, shutdown, Duration::from_millis(config.drain_ms)).await?;
+    node.shutdown(TEAR_DOWN).await;
+    drop(signals);
+    Ok(())
+}
+
+fn node_config(
+    config: &ServerConfig,
+    base: TemplateName,
+    ceiling: Limits,
+    trees: &Trees,
+    data: &Path,
+    clock: &Clock,
+    rng: &Rng,
+) -> anyhow::Result<NodeConfig> {
+    let (trees, clock, rng) = (trees.clone(), clock.clone(), rng.clone());
+    Ok(NodeConfig {
+        fill: Arc::new(move |repo, tree, dest| Ok(trees.store(repo)?.checkout(tree, dest)?)),
+        checkouts: data.join("checkouts"),
+        checkout_bytes: CHECKOUT_BYTES,
+        templates: BTreeMap::from([(base, config.template.clone())]),
+        parked: usize::try_from(config.parked)?,
+        limits: Limits::default(),
+        ceiling,
+        deadlines: Deadlines::default(),
+        mint: Arc::new(move || SandboxId::mint(clock.now_ms(), rng.bytes().unwrap_or_default())),
+    })
+}
+
+/// The one place where control and node meet: each order becomes a task that drives the node.
+async fn carry_out(node: Node, mut orders: mpsc::Receiver<StartRun>, runs: TaskTracker) {
+    while let Some(StartRun { spec, updates, cancel }) = orders.recv().await {
+        let node = node.clone();
+        runs.spawn(async move { node.run(spec, updates, cancel).await });
+    }
+}
+
+fn listen(fd: OwnedFd) -> std::io::Result<TcpListener> {
+    let listener = std::net::TcpListener::from(fd);
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
+}
+
+fn stop_on_signal(shutdown: CancellationToken) -> std::io::Result<impl Future<Output = ()>> {
+    let mut term = signal(SignalKind::terminate())?;
+    let mut int = signal(SignalKind::interrupt())?;
+    Ok(async move {
+        tokio::select! {
+            _ = term.recv() => {}
+            _ = int.recv() => {}
+        }
+        shutdown.cancel();
+    })
+}
+
+fn announce(address: SocketAddr, json: bool) -> std::io::Result<()> {
+    if json {
+        terminal::json(&serde_json::json!({ "listening": format!("http://{address}") }))
+    } else {
+        terminal::line(&format!("listening on http://{address}"))
+    }
+}
