@@ -242,13 +242,22 @@ pub struct Messages {
     messages: mpsc::Receiver<Bytes>,
     /// When to say that the stream is alive, how often, and how.
     keepalive: (Pin<Box<Sleep>>, Duration, Bytes),
+    /// When the caller no longer wants to hear anything.
+    deadline: Option<Pin<Box<Sleep>>>,
 }
 
 impl Messages {
     /// Sends what comes through `messages`, and `keepalive` after every `interval` without one.
     #[must_use]
     pub fn new(messages: mpsc::Receiver<Bytes>, interval: Duration, keepalive: Bytes) -> Self {
-        Self { messages, keepalive: (Box::pin(tokio::time::sleep(interval)), interval, keepalive) }
+        Self { messages, keepalive: (Box::pin(tokio::time::sleep(interval)), interval, keepalive), deadline: None }
+    }
+
+    /// Ends the stream, and nothing else, after this time.
+    #[must_use]
+    pub fn until(mut self, timeout: Option<Duration>) -> Self {
+        self.deadline = timeout.map(|timeout| Box::pin(tokio::time::sleep(timeout)));
+        self
     }
 }
 
@@ -258,6 +267,13 @@ impl Body for Messages {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let this = &mut *self;
+        if this.deadline.as_mut().is_some_and(|deadline| deadline.as_mut().poll(cx).is_ready()) {
+            this.deadline = None;
+            this.messages.close();
+            while this.messages.try_recv().is_ok() {}
+            let late = RpcError::new(Code::DeadlineExceeded, "the caller's time is over");
+            return Poll::Ready(Some(Ok(Frame::data(end_of_stream(Err(late))))));
+        }
         let (timer, interval, keepalive) = &mut this.keepalive;
         let next = match this.messages.poll_recv(cx) {
             Poll::Ready(next) => next,
@@ -284,4 +300,23 @@ pub fn stream_answer(body: impl Body<Data = Bytes, Error = io::Error> + 'static)
 #[must_use]
 pub fn failed_stream(error: RpcError) -> Answer {
     stream_answer(full(end_of_stream(Err(error)).to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn envelopes_are_split_and_hostile_lengths_refused() {
+        let mut bytes = BytesMut::from(&[&envelope(&1)[..], &envelope(&"two")[..], &[0, 0, 0, 0][..]].concat()[..]);
+        assert_eq!(split_envelope(&mut bytes).unwrap().unwrap(), &b"1"[..]);
+        assert_eq!(split_envelope(&mut bytes).unwrap().unwrap(), &b"\"two\""[..]);
+        assert_eq!(split_envelope(&mut bytes).unwrap(), None);
+        bytes.extend_from_slice(&[9, b'x']);
+        assert_eq!(split_envelope(&mut bytes).unwrap(), None);
+        let huge = &mut BytesMut::from(&[0, 0xff, 0xff, 0xff, 0xff, 1][..]);
+        assert_eq!(split_envelope(huge).unwrap_err().code, Code::ResourceExhausted);
+        let compressed = &mut BytesMut::from(&[1, 0, 0, 0, 0][..]);
+        assert_eq!(split_envelope(compressed).unwrap_err().code, Code::Unimplemented);
+    }
 }

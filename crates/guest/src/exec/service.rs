@@ -182,7 +182,8 @@ async fn connect(agent: &Rc<Agent>, caller: Caller, body: Incoming) -> Result<An
     let first = start_event(exec.pid);
     Ok(match exec.end.get() {
         Some(end) => stream_answer(full([first, end.clone()].concat())),
-        None => stream_answer(messages(exec.feed.subscribe(first), caller)),
+        // The deadline of a mere listener ends its listening; the exec's own is that of its start.
+        None => stream_answer(messages(exec.feed.subscribe(first), caller).until(caller.timeout)),
     })
 }
 

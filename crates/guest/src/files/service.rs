@@ -138,5 +138,5 @@ fn watch_of(request: WatchRequest, caller: Caller) -> Result<watch::Watch, RpcEr
 
 async fn watch_dir(caller: Caller, body: Incoming) -> Result<Answer, RpcError> {
     let watch = watch_of(read_enveloped(body).await?, caller)?;
-    Ok(stream_answer(watch::stream(watch, caller.keepalive)))
+    Ok(stream_answer(watch::stream(watch, caller.keepalive).until(caller.timeout)))
 }

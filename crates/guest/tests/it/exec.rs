@@ -182,6 +182,28 @@ async fn input_is_passed_on_in_order_and_closed() {
 }
 
 #[tokio::test]
+async fn a_listeners_deadline_ends_its_listening_only() {
+    if !possible() {
+        return;
+    }
+    let guest = Guest::start(false).await;
+    let mut events = guest.start_exec(&json!({ "process": { "cmd": "cat" }, "tag": "x" }), &[]).await;
+    let by_tag = json!({ "process": { "tag": "x" } });
+    let _pid = events.pid().await;
+    let headers = [("connect-timeout-ms", "200")];
+    let heard = guest.call_stream("/process.Process/Connect", &by_tag, &headers).await.outcome().await;
+    assert_eq!(heard.error["code"], "deadline_exceeded");
+    let (_, list) = guest.call("/process.Process/List", &json!({})).await;
+    assert_eq!((&list["processes"][0]["tag"], &list["processes"][0]["config"]["cmd"]), (&json!("x"), &json!("cat")));
+    let kill = json!({ "process": { "tag": "x" }, "signal": "SIGNAL_SIGKILL" });
+    assert_eq!(guest.call("/process.Process/SendSignal", &kill).await.0, 200);
+    let mut outcome = crate::guest::Outcome::default();
+    events.rest(&mut outcome).await;
+    assert_eq!(outcome.end["status"], "signal: killed");
+    assert_eq!(guest.call("/process.Process/SendSignal", &kill).await.0, 404);
+}
+
+#[tokio::test]
 async fn a_terminal_has_a_size_and_a_keyboard() {
     if !possible() {
         return;
