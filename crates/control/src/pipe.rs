@@ -44,7 +44,7 @@ impl PipeWriter {
     /// When nobody reads any more.
     pub async fn send(&self, piece: Bytes) -> Result<(), ReaderGone> {
         // INVARIANT: an empty piece is the end.
-        if piece.is_empty() { Ok(()) } else { self.tx.send(piece).await.map_err(|_| ReaderGone) }
+        if piece.is_empty() { Ok(()) } else { self.tx.send(piece).await.map_err(|_closed| ReaderGone) }
     }
 
     /// Says that this was all.
@@ -52,7 +52,7 @@ impl PipeWriter {
     /// # Errors
     /// When nobody reads any more.
     pub async fn finish(self) -> Result<(), ReaderGone> {
-        self.tx.send(Bytes::new()).await.map_err(|_| ReaderGone)
+        self.tx.send(Bytes::new()).await.map_err(|_closed| ReaderGone)
     }
 }
 

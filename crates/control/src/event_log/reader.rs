@@ -52,7 +52,7 @@ impl EventReader {
             } else if progress.over {
                 return Ok(None);
             } else {
-                self.progress.changed().await.map_err(|_| EventLogError::Broken)?;
+                self.progress.changed().await.map_err(|_closed| EventLogError::Broken)?;
             }
         }
     }
@@ -68,7 +68,7 @@ impl EventReader {
             Ok(bytes)
         })
         .await
-        .map_err(|_| EventLogError::Broken)?
+        .map_err(|_panicked| EventLogError::Broken)?
         .map_err(EventLogError::Read)?;
         if bytes.is_empty() || self.rest.len() + bytes.len() > MAX_LINE + CHUNK {
             return Err(EventLogError::Broken);

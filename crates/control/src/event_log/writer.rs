@@ -40,7 +40,7 @@ impl EventWriter {
         let file = Arc::clone(&self.file);
         let (written, grown) = tokio::task::spawn_blocking(move || ((&*file).write_all(&lines.text), lines.grown))
             .await
-            .map_err(|_| EventLogError::Broken)?;
+            .map_err(|_panicked| EventLogError::Broken)?;
         written.map_err(EventLogError::Append)?;
         self.announce(grown);
         Ok(())

@@ -73,6 +73,10 @@ async fn collect(headers: &HeaderMap, body: Body, limit: usize, timeout: Duratio
 /// # Errors
 /// With the place and what to correct.
 pub(super) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
+    // A list would be taken for the fields in their order, without their names.
+    if text.trim_ascii_start().first() != Some(&b'{') {
+        return Err(ApiError::invalid("invalid_json", "the body is not a JSON object", "Send an object: `{…}`."));
+    }
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     Well.deserialize(&mut deserializer).and_then(|()| deserializer.end()).map_err(|error| refusal(&error))?;
     serde_json::from_slice(text).map_err(|error| refusal(&error))

@@ -112,7 +112,7 @@ pub(super) async fn cancel(
 
 /// What is no id at all is answered like an id that does not exist.
 fn run_id(text: &str) -> Result<RunId, ApiError> {
-    text.parse().map_err(|_| ApiError::run_not_found())
+    text.parse().map_err(|_unparsable| ApiError::run_not_found())
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, ApiError> {

@@ -1,0 +1,316 @@
+//! One run after another, over HTTP.
+
+use std::time::Duration;
+
+use bailey_control::node_link::StartRun;
+use bailey_protocol::api::{RunAccepted, RunEvent, RunEventKind, RunList, RunStatus, RunSummary};
+use bailey_protocol::node::{Ending, NodeFaultKind, RunUpdate};
+use bytes::Bytes;
+use http::Method;
+use http_body_util::BodyExt;
+use serde_json::json;
+
+use crate::node::{failed, output, quick, started, stopped, unchanged, until_cancelled};
+use crate::world::World;
+
+/// Polls until `holds`, for at most ten seconds.
+async fn eventually<F: Future<Output = bool>>(what: &str, holds: impl Fn() -> F) {
+    for _ in 0..400 {
+        if holds().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(25)).await;
+    }
+    panic!("never: {what}");
+}
+
+#[tokio::test]
+async fn a_run_streams_its_events_in_order_and_ends() {
+    let world = World::new().await;
+    let ana = world.client("acme", "ana");
+    let answer = ana.run(json!({"command": ["echo", "hello"], "env": {"A": "1"}, "root": true})).await;
+    assert_eq!(answer.header("content-type"), "application/x-ndjson");
+    assert_eq!(answer.header("x-content-type-options"), "nosniff");
+    let events = answer.events();
+    assert_eq!(events.iter().map(|event| event.seq).collect::<Vec<_>>(), [1, 2, 3]);
+    let RunEventKind::Started { run, parked: true, .. } = &events[0].kind else { panic!("{events:?}") };
+    assert_eq!(answer.header("bailey-run"), run.as_str());
+    let RunEventKind::Stdout(data) = &events[1].kind else { panic!("{events:?}") };
+    assert_eq!(data.text.as_deref(), Some("hello\n"));
+    let RunEventKind::Ended(result) = &events[2].kind else { panic!("{events:?}") };
+    assert_eq!(result.ending, Ending::Exited { code: 0 });
+    assert_eq!(result.usage.wall_ms, 7);
+    let spec = world.node.seen.lock().unwrap()[0].clone();
+    assert_eq!((spec.tenant.as_str(), spec.command.len(), spec.root), ("acme", 2, true));
+    let summary: RunSummary = ana.get(&format!("/v1/runs/{run}")).await.ok().json();
+    assert_eq!((summary.status, summary.command.as_str()), (RunStatus::Ended, "echo hello"));
+}
+
+#[tokio::test]
+async fn a_run_can_be_replayed_from_anywhere_while_it_goes_and_after() {
+    let world = World::new().await;
+    let ana = world.client("acme", "ana");
+    world.node.follow(until_cancelled);
+    let accepted = ana.run(json!({"command": ["sleep", "9"], "detach": true})).await;
+    assert_eq!(accepted.status, 202);
+    let run = accepted.json::<RunAccepted>().run;
+    let events = format!("/v1/runs/{run}/events");
+    let mut live = ana.ask(Method::GET, &events).begin().await.into_body();
+    let first = live.frame().await.unwrap().unwrap().into_data().unwrap();
+    assert!(first.starts_with(b"{\"seq\":1,"));
+    ana.post(&format!("/v1/runs/{run}/cancel"), json!({})).await.ok();
+    let rest = live.collect().await.unwrap().to_bytes();
+    let last: RunEvent = serde_json::from_slice(&rest).unwrap();
+    assert!(matches!(last.kind, RunEventKind::Ended(result) if result.ending == Ending::Cancelled));
+    for (after, count) in [(0, 2), (1, 1), (2, 0), (99, 0)] {
+        let answer = ana.get(&format!("{events}?after={after}")).await;
+        assert_eq!(answer.events().len(), count, "after {after}");
+    }
+    // A second cancel of a run that is over changes nothing.
+    ana.post(&format!("/v1/runs/{run}/cancel"), json!({})).await.ok();
+}
+
+#[tokio::test]
+async fn server_sent_events_are_the_same_events_with_a_sign_of_life() {
+    let world = World::new().await;
+    let ana = world.client("acme", "ana");
+    let plain = ana.run(json!({"command": ["true"]})).await;
+    let path = format!("/v1/runs/{}/events", plain.header("bailey-run"));
+    let sse = ana.ask(Method::GET, &path).header("accept", "text/event-stream").answer().await;
+    assert_eq!(sse.header("content-type"), "text/event-stream");
+    let text = String::from_utf8(sse.body.to_vec()).unwrap();
+    let data: String = text.lines().filter_map(|line| line.strip_prefix("data: ")).map(|l| format!("{l}\n")).collect();
+    assert_eq!(data.as_bytes(), plain.body);
+    let ids: Vec<_> = text.lines().filter_map(|line| line.strip_prefix("id: ")).collect();
+    assert_eq!(ids, ["1", "2", "3"]);
+    let resumed =
+        ana.ask(Method::GET, &path).header("accept", "text/event-stream").header("last-event-id", "2").answer().await;
+    assert!(resumed.body.starts_with(b"id: 3\n"));
+
+    world.node.follow(until_cancelled);
+    let asking = ana.ask(Method::POST, "/v1/runs").header("accept", "text/event-stream");
+    let answer = asking.body(json!({"command": ["sleep", "9"]}).to_string()).begin().await;
+    let run = answer.headers()["bailey-run"].to_str().unwrap().to_owned();
+    let mut body = answer.into_body();
+    let mut seen = Vec::new();
+    while !String::from_utf8_lossy(&seen).contains(": still running") {
+        seen.extend(body.frame().await.unwrap().unwrap().into_data().unwrap());
+    }
+    ana.post(&format!("/v1/runs/{run}/cancel"), json!({})).await.ok();
+    let rest = body.collect().await.unwrap().to_bytes();
+    assert!(String::from_utf8_lossy(&rest).contains("cancelled"));
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_does_not_end_the_run() {
+    let world = World::new().await;
+    let ana = world.client("acme", "ana");
+    let (go, wait) = tokio::sync::watch::channel(false);
+    world.node.follow(move |order: StartRun| {
+        let mut wait = wait.clone();
+        async move {
+            order.updates.send(started()).await.unwrap();
+            wait.wait_for(|go| *go).await.unwrap();
+            assert!(!order.cancel.is_cancelled());
+            order.updates.send(output("late\n")).await.unwrap();
+            order.updates.send(stopped(Ending::Exited { code: 3 })).await.unwrap();
+            order.updates.send(RunUpdate::Done).await.unwrap();
+        }
+    });
+    let body = json!({"command": ["true"]}).to_string();
+    let answer = ana.ask(Method::POST, "/v1/runs").body(body).begin().await;
+    let run = answer.headers()["bailey-run"].to_str().unwrap().to_owned();
+    drop(answer);
+    go.send(true).unwrap();
+    let last = ana.get(&format!("/v1/runs/{run}/events")).await.last();
+    assert!(matches!(last, RunEventKind::Ended(result) if result.ending == Ending::Exited { code: 3 }));
+}
+
+#[tokio::test]
+async fn d11_one_key_makes_one_run() {
+    let world = World::new().await;
+    let ana = world.client("acme", "ana");
+    let ask = |body: serde_json::Value| {
+        ana.ask(Method::POST, "/v1/runs").header("idempotency-key", "k-1").body(body.to_string()).answer()
+    };
+    let first = ask(json!({"command": ["true"], "env": {"A": "1", "B": "2"}})).await;
+    let second = ask(json!({"env": {"B": "2", "A": "1"}, "command": ["true"]})).await;
+    assert_eq!(first.body, second.body);
+    assert_eq!(ask(json!({"command": ["false"]})).await.error(409).error, "idempotency_key_reused");
+    assert_eq!(world.node.seen.lock().unwrap().len(), 1);
+    // Another user's key is another key.
+    let bob = world.client("acme", "bob");
+    let asking = bob.ask(Method::POST, "/v1/runs").header("idempotency-key", "k-1");
+    asking.body(json!({"command": ["false"]}).to_string()).answer().await.last();
+    assert_eq!(world.node.seen.lock().unwrap().len(), 2);
+    let asking = ana.ask(Method::POST, "/v1/runs").header("idempotency-key", "with space");
+    asking.body(json!({"command": ["true"]}).to_string()).answer().await.error(400);
+}
+
+#[tokio::test]
+async fn d11_a_key_used_at_the_same_time_makes_one_run() {
+    let world = World::new().await;
+    let ana = world.client("acme", "ana");
+    let body = json!({"command": ["true"], "detach": true}).to_string();
+    let asks =
+        (0..4).map(|_| ana.ask(Method::POST, "/v1/runs").header("idempotency-key", "k-2").body(body.clone()).answer());
+    let runs: Vec<_> = futures_util::future::join_all(asks).await.iter().map(|a| a.json::<RunAccepted>().run).collect();
+    assert!(runs.iter().all(|run| *run == runs[0]), "{runs:?}");
+    eventually("one order", || async { world.node.seen.lock().unwrap().len() == 1 }).await;
+}
+
+#[tokio::test]
+async fn a_node_that_fails_is_never_a_success() {
+    let world = World::new().await;
+    let ana = world.client("acme", "ana");
+    let run = |name: &'static str| {
+        let ana = ana.clone();
+        async move {
+            let answer = ana.run(json!({"command": ["true"]})).await;
+            let RunEventKind::Failed { error, message, hint } = answer.last() else { panic!("{name}") };
+            assert!(!message.is_empty() && !hint.is_empty());
+            let summary: RunSummary = ana.get(&format!("/v1/runs/{}", answer.header("bailey-run"))).await.json();
+            assert_eq!(summary.status, RunStatus::Failed);
+            error
+        }
+    };
+    world.node.follow(|order: StartRun| async move {
+        order.updates.send(failed(NodeFaultKind::Invalid, "`nope` is no program")).await.unwrap();
+    });
+    assert_eq!(run("invalid").await, "run_invalid");
+    world.node.follow(|order: StartRun| async move {
+        order.updates.send(started()).await.unwrap();
+    });
+    assert_eq!(run("gone").await, "node_lost");
+    world.node.follow(|order: StartRun| async move {
+        order.updates.send(started()).await.unwrap();
+        order.updates.send(RunUpdate::Done).await.unwrap();
+        order.cancel.cancelled().await;
+    });
+    assert_eq!(run("out of order").await, "node_failed");
+    world.node.follow(|order: StartRun| async move {
+        order.updates.send(output("before the start")).await.unwrap();
+        order.cancel.cancelled().await;
+    });
+    assert_eq!(run("output first").await, "node_failed");
+    world.node.follow(|order: StartRun| async move {
+        order.updates.send(started()).await.unwrap();
+        let data = Bytes::from(vec![b'x'; 32 * 1024]);
+        let stream = bailey_protocol::node::OutputStream::Stdout;
+        while order.updates.send(RunUpdate::Output { stream, data: data.clone() }).await.is_ok() {}
+    });
+    assert_eq!(run("endless").await, "node_failed");
+    world.node.follow(quick);
+    ana.run(json!({"command": ["true"]})).await.last();
+}
+
+#[tokio::test]
+async fn runs_are_listed_newest_first_in_pages() {
+    let world = World::new().await;
+    let ana = world.client("acme", "ana");
+    for n in 0..5 {
+        ana.run(json!({"command": ["echo", n.to_string()]})).await.last();
+    }
+    world.client("acme", "bob").run(json!({"command": ["echo", "bob"]})).await.last();
+    let first: RunList = ana.get("/v1/runs?limit=3").await.ok().json();
+    let next = first.next.clone().unwrap();
+    let second: RunList = ana.get(&format!("/v1/runs?limit=3&after={next}")).await.ok().json();
+    let commands: Vec<_> = first.runs.iter().chain(&second.runs).map(|run| run.command.as_str()).collect();
+    assert_eq!(commands, ["echo 4", "echo 3", "echo 2", "echo 1", "echo 0"]);
+    assert_eq!(second.next, None);
+}
+
+#[tokio::test]
+async fn t10_there_is_room_for_so_many_runs_and_it_comes_back() {
+    let world = World::new().await;
+    let ana = world.client("acme", "ana");
+    world.node.follow(until_cancelled);
+    let body = json!({"command": ["sleep", "9"], "detach": true});
+    let answers = futures_util::future::join_all((0..10).map(|_| ana.run(body.clone()))).await;
+    let (going, refused): (Vec<_>, Vec<_>) = answers.into_iter().partition(|answer| answer.status == 202);
+    assert_eq!((going.len(), refused.len()), (4, 6));
+    for answer in &refused {
+        assert_eq!(answer.error(429).error, "too_many_runs");
+        assert_eq!(answer.header("retry-after"), "1");
+    }
+    // Others have room still, up to the server's own limit.
+    let globex = world.client("globex", "eve");
+    let answers = futures_util::future::join_all((0..3).map(|_| globex.run(body.clone()))).await;
+    let refused: Vec<_> = answers.iter().filter(|answer| answer.status == 429).collect();
+    assert_eq!(refused.len(), 1);
+    assert_eq!(refused[0].error(429).error, "server_full");
+    for answer in going {
+        let run = answer.json::<RunAccepted>().run;
+        ana.post(&format!("/v1/runs/{run}/cancel"), json!({})).await.ok();
+        ana.get(&format!("/v1/runs/{run}/events")).await.last();
+    }
+    assert_eq!(ana.run(body).await.status, 202);
+}
+
+#[tokio::test]
+async fn r11_a_client_that_never_reads_costs_no_memory_and_delays_nobody() {
+    let world = World::with(|config| {
+        config.runs.ceiling.output_bytes = 64 << 20;
+        config.runs.default_limits.output_bytes = 64 << 20;
+    })
+    .await;
+    let ana = world.client("acme", "ana");
+    world.node.follow(|order: StartRun| async move {
+        order.updates.send(started()).await.unwrap();
+        let stream = bailey_protocol::node::OutputStream::Stdout;
+        for _ in 0..2000 {
+            let data = Bytes::from(vec![b'x'; 32 * 1024]);
+            order.updates.send(RunUpdate::Output { stream, data }).await.unwrap();
+        }
+        order.updates.send(stopped(Ending::Exited { code: 0 })).await.unwrap();
+        unchanged(&order).await;
+        order.updates.send(RunUpdate::Done).await.unwrap();
+    });
+    let before = resident();
+    let body = json!({"command": ["yes"]}).to_string();
+    let silent = ana.ask(Method::POST, "/v1/runs").body(body).begin().await;
+    let run = silent.headers()["bailey-run"].to_str().unwrap().to_owned();
+    eventually("the run to end", || async {
+        let summary: RunSummary = ana.get(&format!("/v1/runs/{run}")).await.json();
+        summary.status == RunStatus::Ended
+    })
+    .await;
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 24 << 20, "{grown} bytes more for 64 MiB of output");
+    // Whoever reads gets all of it, whole.
+    let events = ana.get(&format!("/v1/runs/{run}/events")).await.events();
+    assert_eq!(events.len(), 2002);
+    drop(silent);
+}
+
+/// Memory of this process, in bytes.
+fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+#[tokio::test]
+async fn output_arrives_byte_exact() {
+    let world = World::new().await;
+    world.node.follow(|order: StartRun| async move {
+        order.updates.send(started()).await.unwrap();
+        let stream = bailey_protocol::node::OutputStream::Stderr;
+        for piece in ["h\u{e9}".as_bytes().split_at(2).0, &[0xa9, b'\n'], &[0xff, 0], b"\0\x1b[0m"] {
+            let data = Bytes::copy_from_slice(piece);
+            order.updates.send(RunUpdate::Output { stream, data }).await.unwrap();
+        }
+        order.updates.send(stopped(Ending::Signaled { signal: 9 })).await.unwrap();
+        order.updates.send(RunUpdate::Done).await.unwrap();
+    });
+    let events = world.client("acme", "ana").run(json!({"command": ["true"]})).await.events();
+    let mut bytes = Vec::new();
+    for event in events {
+        if let RunEventKind::Stderr(data) = event.kind {
+            bytes.extend(data.text.map(String::into_bytes).unwrap_or_default());
+            use base64::Engine;
+            let decoded = data.base64.map(|text| base64::engine::general_purpose::STANDARD.decode(text).unwrap());
+            bytes.extend(decoded.unwrap_or_default());
+        }
+    }
+    assert_eq!(bytes, b"h\xc3\xa9\n\xff\0\0\x1b[0m");
+}
