@@ -18,6 +18,10 @@ use crate::{exec, files};
 
 /// Time between signs of life on an idle stream, unless the caller names another.
 const KEEPALIVE: Duration = Duration::from_secs(90);
+/// Longest such time.
+const MAX_KEEPALIVE_SECONDS: u64 = 3600;
+/// Longest time that an exec can be given.
+const MAX_TIMEOUT_MS: u64 = 30 * 24 * 3600 * 1000;
 
 /// What the headers of a request say.
 #[derive(Debug, Clone, Copy)]
@@ -73,8 +77,12 @@ fn caller(headers: &HeaderMap) -> Result<Caller, RpcError> {
     let number = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).and_then(|v| v.parse::<u64>().ok());
     Ok(Caller {
         user: user(headers)?,
-        timeout: number("connect-timeout-ms").filter(|ms| *ms > 0).map(Duration::from_millis),
-        keepalive: number("keepalive-ping-interval").filter(|s| *s > 0).map_or(KEEPALIVE, Duration::from_secs),
+        timeout: number("connect-timeout-ms")
+            .filter(|ms| *ms > 0)
+            .map(|ms| Duration::from_millis(ms.min(MAX_TIMEOUT_MS))),
+        keepalive: number("keepalive-ping-interval")
+            .filter(|seconds| *seconds > 0)
+            .map_or(KEEPALIVE, |seconds| Duration::from_secs(seconds.min(MAX_KEEPALIVE_SECONDS))),
     })
 }
 

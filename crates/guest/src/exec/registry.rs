@@ -52,8 +52,8 @@ pub struct Exec {
     pub config: ProcessConfig,
     /// Standard input, or the terminal's keyboard.
     pub input: Input,
-    /// The terminal, if it has one.
-    pub terminal: Option<Rc<Terminal>>,
+    /// The terminal, if it has one and runs.
+    pub terminal: RefCell<Option<Rc<Terminal>>>,
     /// Who reads its output.
     pub feed: Feed,
     /// Set when the leader was reaped.

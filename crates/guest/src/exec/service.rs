@@ -125,7 +125,8 @@ async fn unary(agent: &Rc<Agent>, method: &str, body: Incoming) -> Result<Answer
             let request: UpdateRequest = read_unary(body).await?;
             let exec = find(&request.process)?;
             if let Some(Pty { size }) = request.pty {
-                let terminal = exec.terminal.as_ref().ok_or_else(|| invalid("the process has no terminal"))?;
+                let terminal = exec.terminal.borrow().clone();
+                let terminal = terminal.ok_or_else(|| invalid("the process has no terminal"))?;
                 bailey_sys::pty::resize(terminal.master(), size.cols, size.rows)
                     .map_err(|errno| RpcError::new(Code::Internal, format!("resize the terminal: {errno}")))?;
             }
@@ -141,7 +142,7 @@ async fn unary(agent: &Rc<Agent>, method: &str, body: Incoming) -> Result<Answer
         "CloseStdin" => {
             let request: SelectRequest = read_unary(body).await?;
             let exec = find(&request.process)?;
-            if exec.terminal.is_some() {
+            if exec.terminal.borrow().is_some() {
                 return Err(invalid("a terminal has no standard input to close; send the end-of-file key"));
             }
             exec.input.close();
@@ -192,10 +193,11 @@ fn messages(events: tokio::sync::mpsc::Receiver<Bytes>, caller: Caller) -> Messa
 }
 
 async fn send_input(exec: &Exec, input: InputBytes) -> Result<(), RpcError> {
-    let text = match (input, &exec.terminal) {
-        (InputBytes::Stdin(text), None) | (InputBytes::Pty(text), Some(_)) => text,
-        (InputBytes::Stdin(_), Some(_)) => return Err(invalid("the process has a terminal: send `pty` input")),
-        (InputBytes::Pty(_), None) => return Err(invalid("the process has no terminal: send `stdin` input")),
+    let has_terminal = exec.terminal.borrow().is_some();
+    let text = match (input, has_terminal) {
+        (InputBytes::Stdin(text), false) | (InputBytes::Pty(text), true) => text,
+        (InputBytes::Stdin(_), true) => return Err(invalid("the process has a terminal: send `pty` input")),
+        (InputBytes::Pty(_), false) => return Err(invalid("the process has no terminal: send `stdin` input")),
     };
     let bytes = base64::engine::general_purpose::STANDARD.decode(text);
     exec.input.send(bytes.map_err(|error| invalid(format!("decode the input: {error}")))?.into()).await

@@ -80,7 +80,7 @@ pub async fn start(agent: &Rc<Agent>, spec: StartSpec) -> Result<mpsc::Receiver<
         tag: spec.tag,
         config: spec.config,
         input,
-        terminal,
+        terminal: RefCell::new(terminal),
         feed: Feed::default(),
         exit: watch::Sender::new(None),
         end: OnceCell::new(),
@@ -277,6 +277,7 @@ async fn follow(
         }
     };
     exec.input.close();
+    exec.terminal.borrow_mut().take();
     let last = if exec.timed_out.get() {
         vec![end_of_stream(Err(RpcError::new(Code::DeadlineExceeded, "the exec took longer than its timeout")))]
     } else {

@@ -190,6 +190,11 @@ async fn a_listeners_deadline_ends_its_listening_only() {
     let mut events = guest.start_exec(&json!({ "process": { "cmd": "cat" }, "tag": "x" }), &[]).await;
     let by_tag = json!({ "process": { "tag": "x" } });
     let _pid = events.pid().await;
+    // A time that no clock can hold is no reason to fall over.
+    let most = u64::MAX.to_string();
+    let headers = [("connect-timeout-ms", most.as_str()), ("keepalive-ping-interval", most.as_str())];
+    let mut patient = guest.call_stream("/process.Process/Connect", &by_tag, &headers).await;
+    let _pid = patient.pid().await;
     let headers = [("connect-timeout-ms", "200")];
     let heard = guest.call_stream("/process.Process/Connect", &by_tag, &headers).await.outcome().await;
     assert_eq!(heard.error["code"], "deadline_exceeded");

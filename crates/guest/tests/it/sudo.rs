@@ -110,13 +110,17 @@ for n in (0, 1, 3, 5, 8, 100): talk(frame(good)[:4], [0] * n if n else ())
 for length in (0, 1, 5, 307200, 307201, 0xffffffff): talk(struct.pack(">I", length), [0, 1, 2, os.open(".", os.O_RDONLY)])
 for i in range(200):
     body = bytes(random.randrange(256) for _ in range(random.randrange(60)))
-    talk(struct.pack(">I", len(body)), [0, 1, 2, 0]).send(body)
+    s = talk(struct.pack(">I", len(body)), [0, 1, 2, 0])
+    try: s.send(body)
+    except OSError: pass
 # A file as working folder, a folder as output.
 s = talk(struct.pack(">I", len(good)), [0, 1, 2, os.open("/etc/passwd", os.O_RDONLY)]); s.send(good)
 print(s.recv(600)[:1])
 many = [b"A"] * 9000
 body = b"\x01" + struct.pack(">I", 9000) + b"\0".join(many) + b"\0"
-s = talk(struct.pack(">I", len(body)), [0, 1, 2, os.open("/", os.O_RDONLY)]); s.send(body)
+s = talk(struct.pack(">I", len(body)), [0, 1, 2, os.open("/", os.O_RDONLY)])
+try: s.send(body)
+except OSError: pass
 try: print(len(s.recv(10)))
 except OSError: print(0)
 idle = [talk(b"\0") for _ in range(200)]
