@@ -335,6 +335,11 @@ fn a08_no_key_twice_no_depth_no_size() {
         ("deep claim", sign(&doubled(&claims, &format!(r#","x":{deep}"#)))),
         ("deep role", sign(&claims.replace(r#"["member"]"#, &deep))),
         ("list", sign("[]")),
+        ("claims as a list", {
+            let named = r#"["bailey","bailey","ana","acme","ana",[],["tree"],1800000000,1800000000,1800000060,"x"]"#;
+            sign(named)
+        }),
+        ("header as a list", forge.sign(&format!(r#"["EdDSA","{}","at+jwt"]"#, forge.kid), &claims)),
         ("text", sign("\"x\"")),
         ("nothing", sign("")),
         ("trailing", sign(&format!("{claims} x"))),

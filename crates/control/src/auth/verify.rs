@@ -122,7 +122,12 @@ fn decode(text: &str, part: &'static str) -> Result<Vec<u8>, AuthError> {
 }
 
 fn part<T: DeserializeOwned>(text: &str, part: &'static str) -> Result<T, AuthError> {
-    serde_json::from_slice(&decode(text, part)?).map_err(|_unreadable| AuthError::Malformed { part })
+    let json = decode(text, part)?;
+    // serde reads a struct from a list as well; a token's parts are objects (RFC 7515).
+    if json.first() != Some(&b'{') {
+        return Err(AuthError::Malformed { part });
+    }
+    serde_json::from_slice(&json).map_err(|_unreadable| AuthError::Malformed { part })
 }
 
 fn principal(claims: Claims, issuer: &TrustedIssuer, now: u64) -> Result<Principal, AuthError> {
