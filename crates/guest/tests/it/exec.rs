@@ -404,3 +404,20 @@ async fn execs_have_their_group_without_clone3_too() {
     assert_eq!((outcome.text().as_str(), outcome.error["code"].as_str()), ("1\n", Some("deadline_exceeded")));
     wait_until(|| guest.groups() <= 1, "the tree is gone").await;
 }
+
+/// After `/init` nothing new can appear in `/`, not even for root, while all that builds need works elsewhere.
+#[tokio::test]
+async fn landlock_fences_execs_and_the_agent_itself() {
+    if !possible() {
+        return;
+    }
+    let guest = Guest::start(true).await;
+    let script = "mkdir /bailey-test-new 2>/dev/null; echo $?; rmdir /bailey-test-new 2>/dev/null; \
+                  ls / >/dev/null && mkdir /tmp/a /tmp/b && echo x > /tmp/a/f && mv /tmp/a/f /tmp/b/f && ln /tmp/b/f /tmp/a/g && \
+                  truncate -s 0 /tmp/a/g && ls /tmp/a && echo > /dev/null && python3 -c 'import os; print(os.openpty() is not None)'";
+    let outcome = guest.shell_as(script, "root").await;
+    assert_eq!(outcome.text(), "1\ng\nTrue\n", "{outcome:?}");
+    let body = json!({ "path": "/bailey-test-new" });
+    let (status, answer) = guest.call("/filesystem.Filesystem/MakeDir", &body).await;
+    assert_eq!((status, answer["code"].as_str()), (403, Some("permission_denied")), "{answer}");
+}
