@@ -42,9 +42,16 @@ pub trait Db: fmt::Debug + Send + Sync {
     /// or [`DbError::IdempotencyConflict`] when the request was another.
     fn create_run<'a>(&'a self, permit: &'a RunCreatePermit, run: NewRun) -> DbFuture<'a, RunCreated>;
 
-    /// Records how a running run of the permit's user ended. [`DbError::RunOver`] when it is over already.
-    fn end_run<'a>(&'a self, permit: &'a RunCreatePermit, run: &'a RunId, end: RunEnd, now_ms: u64)
-    -> DbFuture<'a, ()>;
+    /// Records how a running run of the permit's user ended, and moves refs as [`Db::move_refs`] does, both or neither.
+    /// [`DbError::RunOver`] when it is over already.
+    fn end_run<'a>(
+        &'a self,
+        permit: &'a RunCreatePermit,
+        run: &'a RunId,
+        end: RunEnd,
+        moves: Vec<RefMove>,
+        now_ms: u64,
+    ) -> DbFuture<'a, ()>;
 
     /// What a decision about a run needs to know. `None` for another tenant's run exactly as for no run.
     fn run_facts<'a>(&'a self, principal: &'a Principal, run: &'a RunId) -> DbFuture<'a, Option<RunFacts>>;

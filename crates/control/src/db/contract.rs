@@ -35,6 +35,7 @@ macro_rules! suite {
             another_tenant_sees_nothing
             a_list_is_the_users_own_newest_first_in_pages
             a_run_ends_once
+            a_run_ends_with_its_refs_or_not_at_all
             runs_left_running_end_as_node_restarted
             a_key_makes_one_run
             a_key_is_the_users_own_and_is_forgotten
@@ -133,13 +134,13 @@ pub(crate) async fn a_run_lives_and_is_remembered(dir: &Path, open: Open) {
     let record = read(&*db, &ana, &run_id(1)).await.unwrap();
     assert_eq!((record.status(), record.created_ms, record.ended_ms), (RunStatus::Running, 1, None));
     assert_eq!(record.spec.command, "x".repeat(199));
-    db.end_run(&permit, &run_id(1), exited(3), 9).await.unwrap();
+    db.end_run(&permit, &run_id(1), exited(3), vec![], 9).await.unwrap();
     let record = read(&*db, &ana, &run_id(1)).await.unwrap();
     assert_eq!((record.status(), record.ended_ms, record.end.clone()), (RunStatus::Ended, Some(9), Some(exited(3))));
     assert_eq!(record.summary().ending, Some(Ending::Exited { code: 3 }));
     let failure = RunFailure { error: "exhausted".into(), message: "no room".into(), hint: "retry".into() };
     db.create_run(&permit, new_run(2)).await.unwrap();
-    db.end_run(&permit, &run_id(2), RunEnd::Failed(failure.clone()), 9).await.unwrap();
+    db.end_run(&permit, &run_id(2), RunEnd::Failed(failure.clone()), vec![], 9).await.unwrap();
     let record = read(&*db, &ana, &run_id(2)).await.unwrap();
     assert_eq!((record.status(), record.end), (RunStatus::Failed, Some(RunEnd::Failed(failure))));
     // The same id twice is refused and changes nothing.
@@ -159,7 +160,7 @@ pub(crate) async fn another_tenant_sees_nothing(dir: &Path, open: Open) {
     let weak = Policies::weakened("permit (principal, action, resource);", &[]).unwrap();
     let facts = RunFacts { tenant: ana.tenant.clone(), ..facts };
     assert_eq!(db.run(&weak.read_run(&eve, &facts).unwrap()).await.unwrap(), None);
-    let ended = db.end_run(&may_run(&eve), &run_id(1), exited(0), 9).await;
+    let ended = db.end_run(&may_run(&eve), &run_id(1), exited(0), vec![], 9).await;
     assert!(matches!(ended, Err(DbError::RunOver { .. })), "{ended:?}");
     assert_eq!(read(&*db, &ana, &run_id(1)).await.unwrap().status(), RunStatus::Running);
 }
@@ -181,12 +182,28 @@ pub(crate) async fn a_run_ends_once(dir: &Path, open: Open) {
     let (db, ana) = (open(dir), principal("acme", "ana"));
     let permit = may_run(&ana);
     db.create_run(&permit, new_run(1)).await.unwrap();
-    db.end_run(&permit, &run_id(1), exited(0), 5).await.unwrap();
+    db.end_run(&permit, &run_id(1), exited(0), vec![], 5).await.unwrap();
     for run in [run_id(1), run_id(2)] {
-        let again = db.end_run(&permit, &run, exited(1), 6).await;
+        let again = db.end_run(&permit, &run, exited(1), vec![], 6).await;
         assert!(matches!(again, Err(DbError::RunOver { .. })), "{again:?}");
     }
     assert_eq!(read(&*db, &ana, &run_id(1)).await.unwrap().end, Some(exited(0)));
+}
+
+pub(crate) async fn a_run_ends_with_its_refs_or_not_at_all(dir: &Path, open: Open) {
+    let (db, ana) = (open(dir), principal("acme", "ana"));
+    let (permit, write) = (may_run(&ana), may_write(&ana, "/tenants/acme/x", "main"));
+    let step = |from: Option<u64>, to| vec![RefMove::new(&write, from.map(version), version(to)).unwrap()];
+    let now = || async { head(&*db, &ana, "/tenants/acme", "main").await };
+    db.create_run(&permit, new_run(1)).await.unwrap();
+    let moved = db.end_run(&permit, &run_id(1), exited(0), step(Some(7), 8), 5).await;
+    assert!(matches!(moved, Err(DbError::RefMoved { .. })), "{moved:?}");
+    assert_eq!(read(&*db, &ana, &run_id(1)).await.unwrap().end, None);
+    db.end_run(&permit, &run_id(1), exited(0), step(None, 1), 5).await.unwrap();
+    assert_eq!(now().await, Some(version(1)));
+    let over = db.end_run(&permit, &run_id(1), exited(0), step(Some(1), 2), 6).await;
+    assert!(matches!(over, Err(DbError::RunOver { .. })), "{over:?}");
+    assert_eq!(now().await, Some(version(1)));
 }
 
 pub(crate) async fn runs_left_running_end_as_node_restarted(dir: &Path, open: Open) {
@@ -195,7 +212,7 @@ pub(crate) async fn runs_left_running_end_as_node_restarted(dir: &Path, open: Op
     db.create_run(&may_run(&ana), new_run(1)).await.unwrap();
     db.create_run(&may_run(&eve), new_run(2)).await.unwrap();
     db.create_run(&may_run(&ana), new_run(3)).await.unwrap();
-    db.end_run(&may_run(&ana), &run_id(3), exited(0), 4).await.unwrap();
+    db.end_run(&may_run(&ana), &run_id(3), exited(0), vec![], 4).await.unwrap();
     drop(db);
     let db = open(dir);
     assert_eq!(db.abandon_running(10).await.unwrap(), [run_id(1), run_id(2)]);

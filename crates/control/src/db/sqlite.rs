@@ -57,10 +57,14 @@ impl Db for Sqlite {
         permit: &'a RunCreatePermit,
         run: &'a RunId,
         end: RunEnd,
+        moves: Vec<RefMove>,
         now_ms: u64,
     ) -> DbFuture<'a, ()> {
         let facts = RunFacts { run: run.clone(), tenant: permit.tenant().clone(), user: permit.user().clone() };
-        self.writer.call("end a run", move |db| runs::end(db, &facts, &end, now_ms))
+        self.writer.call("end a run", move |db| {
+            refs::apply(db, &moves)?;
+            runs::end(db, &facts, &end, now_ms)
+        })
     }
 
     fn run_facts<'a>(&'a self, principal: &'a Principal, run: &'a RunId) -> DbFuture<'a, Option<RunFacts>> {

@@ -2,7 +2,7 @@
 //! run's side branch where it has moved over the same paths.
 //!
 //! ```text
-//! lock stores ─▶ read heads ─▶ moved? ─no──────────────────────▶ move all refs in one transaction ─▶ publish
+//! lock stores ─▶ read heads ─▶ moved? ─no──────────────────────▶ commit all refs in one transaction ─▶ publish
 //!                                │yes                              ▲            │ moved again: read heads
 //!                                └─▶ merge ─no overlap─────────────┤            ▼
 //!                                        └─overlap─▶ side branch ──┘
@@ -61,7 +61,10 @@ pub(super) enum OnConflict<'a> {
 /// Checks the heads that work would land on, under the lock, before anything moves.
 pub(super) type HeadCheck<'a> = &'a dyn Fn(&Store, Option<&VersionId>) -> Result<(), ApiError>;
 
-/// Lands all of `work`, in one transaction. At most one piece per store. Blocks.
+/// Moves refs in one transaction, together with whatever else is to be true once they have moved. Blocks.
+pub(super) type Commit<'a> = &'a dyn Fn(&[Landed], Vec<RefMove>) -> Result<(), DbError>;
+
+/// Lands all of `work` by one `commit`. At most one piece per store. Blocks.
 ///
 /// # Errors
 /// When nothing could be moved: then nothing was.
@@ -70,6 +73,7 @@ pub(super) fn land(
     work: &[Work],
     on_conflict: OnConflict<'_>,
     check: HeadCheck<'_>,
+    commit: Commit<'_>,
 ) -> Result<Vec<Landed>, ApiError> {
     if work.is_empty() {
         return Ok(Vec::new());
@@ -84,11 +88,11 @@ pub(super) fn land(
             check(&piece.store, head.as_ref())?;
             plans.push(plan(piece, head, on_conflict)?);
         }
-        let moves = plans.iter().filter_map(|plan| plan.ref_move.clone()).collect();
-        match runtime.block_on(control.db().move_refs(moves)) {
+        let (moves, landed): (Vec<_>, Vec<_>) = plans.into_iter().map(|plan| (plan.ref_move, plan.landed)).unzip();
+        match commit(&landed, moves.into_iter().flatten().collect()) {
             Ok(()) => {
                 publish(control, work, &runtime);
-                return Ok(plans.into_iter().map(|plan| plan.landed).collect());
+                return Ok(landed);
             }
             Err(DbError::RefMoved { .. }) => {}
             Err(error) => return Err(error.into()),

@@ -1,20 +1,22 @@
 //! What a run changed: from the node's change streams to versions on branches.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use bailey_protocol::api::{NewVersion, Notice};
+use bailey_protocol::api::{NewVersion, Notice, RunResult};
 use bailey_protocol::change::NoticeReason;
 use bailey_protocol::id::VersionId;
 use bailey_protocol::limits::MAX_CHANGE_STREAM;
 use bailey_protocol::node::{Ending, RunUpdate};
 use bailey_protocol::path::{RepoId, TreePath};
 use bailey_tree::{Applied, CommitMeta};
+use tokio::runtime::Handle;
 
 use super::decide::blocking;
-use super::landing::{self, OnConflict, Work};
-use super::run_owner::{Going, failure, node_failure};
+use super::landing::{self, Landed, OnConflict, Work};
+use super::run_owner::{Going, failure, node_failure, record_end};
 use crate::api_error::ApiError;
-use crate::db::RunFailure;
+use crate::db::{RefMove, RunEnd, RunFailure};
 use crate::pipe::{PipeWriter, pipe};
 
 /// Most notices in a result.
@@ -111,57 +113,46 @@ impl Going {
         }
     }
 
-    /// Puts the versions on their branches, all in one transaction, or on the run's side branch.
-    pub(super) async fn land(
-        &self,
-        works: HashMap<RepoId, Chain>,
-        ending: &Ending,
-    ) -> Result<Vec<NewVersion>, RunFailure> {
-        if works.is_empty() {
-            return Ok(Vec::new());
-        }
+    /// Puts the versions on their branches, or on the run's side branch, and records the run's end: in one transaction,
+    /// so that a crash leaves both or neither.
+    pub(super) async fn land(&self, result: RunResult, works: HashMap<RepoId, Chain>) -> Result<RunResult, RunFailure> {
         let mut chains: Vec<Chain> = works.into_values().collect();
         chains.sort_unstable();
-        let mut pieces = Vec::with_capacity(chains.len());
-        for chain in &chains {
-            let first = chain.first().and_then(|(index, _)| self.slices.get(*index));
-            let Some((slice, permit)) = first.and_then(|slice| Some((slice, slice.write.clone()?))) else {
-                return Err(self.broken("work without a mount"));
+        let pieces: Option<Vec<Work>> = chains.iter().map(|chain| self.work(chain)).collect();
+        let pieces = pieces.ok_or_else(|| self.broken("work without a mount"))?;
+        let paths = chains.iter().map(|chain| chain.iter().filter_map(|(index, _)| self.path(*index)).collect());
+        let paths: Vec<Vec<(usize, TreePath)>> = paths.collect();
+        let ending = result.ending;
+        let (control, run, permit) = (self.control.clone(), self.run.clone(), Arc::clone(&self.permit));
+        let shown = paths.iter().flatten().next().map(|(_, path)| path.clone());
+        let landing = blocking(move || {
+            let told = |landed: &[Landed]| RunResult { versions: versions(&paths, landed), ..result.clone() };
+            let commit = |landed: &[Landed], moves: Vec<RefMove>| {
+                let end = RunEnd::Ended(told(landed));
+                Handle::current().block_on(record_end(&control, &permit, &run, &end, &moves))
             };
-            pieces.push(Work {
-                permit,
-                store: slice.store.clone(),
-                base: slice.version.clone(),
-                made: chain.iter().map(|(_, version)| version.clone()).collect(),
-                meta: self.meta(),
-            });
-        }
-        let (control, run) = (self.control.clone(), self.run.clone());
-        let landed =
-            blocking(move || landing::land(&control, &pieces, OnConflict::SideBranch(&run), &|_, _| Ok(()))).await;
-        let landed = landed.map_err(|error| {
-            let path = chains.first().and_then(|chain| chain.first()).and_then(|(index, _)| self.slices.get(*index));
-            path.map_or_else(|| self.broken("work without a mount"), |slice| self.lost(&slice.path, ending, &error))
-        })?;
-        let mut versions: Vec<(usize, NewVersion)> = Vec::new();
-        for (chain, landed) in chains.iter().zip(landed) {
-            for (index, _) in chain {
-                let Some(slice) = self.slices.get(*index) else { continue };
-                versions.push((
-                    *index,
-                    NewVersion {
-                        path: slice.path.clone(),
-                        branch: landed.branch.clone(),
-                        version: landed.version.clone(),
-                        outcome: landed.outcome,
-                        reason: landed.reason.clone(),
-                        conflicts: landed.conflicts.clone(),
-                    },
-                ));
-            }
-        }
-        versions.sort_unstable_by_key(|(index, _)| *index);
-        Ok(versions.into_iter().map(|(_, version)| version).collect())
+            let landed = landing::land(&control, &pieces, OnConflict::SideBranch(&run), &|_, _| Ok(()), &commit)?;
+            Ok(told(&landed))
+        });
+        landing.await.map_err(|error| match shown {
+            Some(path) => self.lost(&path, &ending, &error),
+            None => self.broken("work without a mount"),
+        })
+    }
+
+    fn work(&self, chain: &Chain) -> Option<Work> {
+        let slice = self.slices.get(chain.first()?.0)?;
+        Some(Work {
+            permit: slice.write.clone()?,
+            store: slice.store.clone(),
+            base: slice.version.clone(),
+            made: chain.iter().map(|(_, version)| version.clone()).collect(),
+            meta: self.meta(),
+        })
+    }
+
+    fn path(&self, index: usize) -> Option<(usize, TreePath)> {
+        Some((index, self.slices.get(index)?.path.clone()))
     }
 
     fn meta(&self) -> CommitMeta {
@@ -179,6 +170,22 @@ impl Going {
         let message = format!("{}, but what it changed below `{path}` could not be kept: {error}", what_it_did(ending));
         failure("commit_failed", message, &error.hint)
     }
+}
+
+/// One per mount that changed, in the order of the mounts.
+fn versions(paths: &[Vec<(usize, TreePath)>], landed: &[Landed]) -> Vec<NewVersion> {
+    let pairs = paths.iter().zip(landed);
+    let mut versions: Vec<_> = pairs.flat_map(|(chain, landed)| chain.iter().map(move |at| (at, landed))).collect();
+    versions.sort_unstable_by_key(|((index, _), _)| *index);
+    let version = |((_, path), landed): (&(usize, TreePath), &Landed)| NewVersion {
+        path: path.clone(),
+        branch: landed.branch.clone(),
+        version: landed.version.clone(),
+        outcome: landed.outcome,
+        reason: landed.reason.clone(),
+        conflicts: landed.conflicts.clone(),
+    };
+    versions.into_iter().map(version).collect()
 }
 
 fn is(mount: u32, index: usize) -> bool {

@@ -6,28 +6,30 @@
 //!    │                   │             │               │                              │        │
 //!    └───────────────────┴──── Failed, a lost node, an answer out of order ───────────┴────────┤
 //!                                                                                              ▼
-//!                                                end in the database ─▶ last event ─▶ over
+//!                               end and refs, in one transaction of the database ─▶ last event ─▶ over
 //! ```
 //!
 //! Events go to the run's log and nowhere else, so nobody who listens can slow a run down or make it end.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 
 use bailey_policy::RunCreatePermit;
 use bailey_protocol::api::{RunEventKind, RunResult, Usage};
 use bailey_protocol::id::{RunId, SandboxId, UserId};
 use bailey_protocol::node::{NodeFault, NodeFaultKind, RunSpec, RunStarted, RunStopped, RunUpdate};
+use bailey_protocol::path::RepoId;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::decide::blocking;
-use super::run_changes::Collected;
+use super::run_changes::{Chain, Collected};
 use super::runs::Ready;
 use super::slices::Slice;
 use crate::admission::Slot;
 use crate::api_error::ApiError;
 use crate::control::Control;
-use crate::db::{AuditEntry, DbError, RunEnd, RunFailure};
+use crate::db::{AuditEntry, DbError, RefMove, RunEnd, RunFailure};
 use crate::event_log::{EventWriter, Progress};
 use crate::live_runs::{Listed, LiveRun};
 use crate::node_link::{StartRun, UPDATES_IN_FLIGHT};
@@ -52,7 +54,7 @@ pub(super) struct RunOwner {
 #[derive(Debug)]
 pub(super) struct Going {
     pub(super) control: Control,
-    permit: RunCreatePermit,
+    pub(super) permit: Arc<RunCreatePermit>,
     pub(super) run: RunId,
     sandbox: SandboxId,
     pub(super) slices: Vec<Slice>,
@@ -89,14 +91,14 @@ impl RunOwner {
             Ok(writer) => writer,
             Err(error) => {
                 let end = RunEnd::Failed(failure("log_failed", error.message.clone(), &error.hint));
-                control.db().end_run(&permit, &spec.run, end, control.now_ms()).await?;
+                control.db().end_run(&permit, &spec.run, end, Vec::new(), control.now_ms()).await?;
                 return Err(error);
             }
         };
         let live = LiveRun { progress: writer.progress(), cancel: cancel.clone() };
         let listed = control.live().list(&spec.run, live);
         let going = Going {
-            permit,
+            permit: Arc::new(permit),
             run: spec.run.clone(),
             sandbox: spec.sandbox.clone(),
             slices,
@@ -130,32 +132,36 @@ impl Going {
         tracing::info!(run = %self.run, tenant = %self.permit.tenant(), "run created");
         let control = self.control.clone();
         // The audit's commit and the sandbox's start take their time together; no outcome is told before both.
-        let (end, audited) = tokio::join!(self.carry_out(order), control.write_audit(audit));
-        let end = match (end, audited) {
-            (Ok(result), Ok(())) => RunEnd::Ended(result),
-            (Err(failure), _) => RunEnd::Failed(failure),
+        let (carried, audited) = tokio::join!(self.carry_out(order), control.write_audit(audit));
+        let landed = match (carried, audited) {
+            (Ok((result, works)), Ok(())) if works.is_empty() => Err(RunEnd::Ended(result)),
+            (Ok((result, works)), Ok(())) => self.land(result, works).await.map_err(RunEnd::Failed),
+            (Err(failure), _) => Err(RunEnd::Failed(failure)),
             (Ok(_), Err(error)) => {
                 tracing::error!(run = %self.run, cause = error.cause_chain(), "a run is not on the audit");
-                RunEnd::Failed(failure("audit_failed", "the run could not be put on the audit", &error.hint))
+                Err(RunEnd::Failed(failure("audit_failed", "the run could not be put on the audit", &error.hint)))
             }
         };
-        self.conclude(end).await;
+        match landed {
+            // Recorded together with the branches that moved.
+            Ok(result) => self.tell(RunEnd::Ended(result)).await,
+            Err(end) => self.conclude(end).await,
+        }
     }
 
-    async fn carry_out(&mut self, order: StartRun) -> Result<RunResult, RunFailure> {
+    /// What the node has to say, and what waits to be committed.
+    async fn carry_out(&mut self, order: StartRun) -> Result<(RunResult, HashMap<RepoId, Chain>), RunFailure> {
         if self.control.node().send(order).await.is_err() {
             let message = "no node takes runs at the moment";
             return Err(failure("node_unavailable", message, "Try again in a few seconds."));
         }
         let stopped = self.until_stopped().await?;
-        let collected = self.collect(&stopped.ending).await?;
-        let Collected { works, notices, more_notices } = collected;
-        let versions = self.land(works, &stopped.ending).await?;
-        Ok(RunResult {
+        let Collected { works, notices, more_notices } = self.collect(&stopped.ending).await?;
+        let result = RunResult {
             ending: stopped.ending,
             limits_hit: stopped.limits_hit,
             output_dropped: stopped.output_dropped,
-            versions,
+            versions: Vec::new(),
             notices,
             more_notices,
             usage: Usage {
@@ -163,7 +169,8 @@ impl Going {
                 cpu_us: stopped.facts.cpu_us,
                 memory_peak_bytes: stopped.facts.memory_peak_bytes,
             },
-        })
+        };
+        Ok((result, works))
     }
 
     async fn until_stopped(&mut self) -> Result<RunStopped, RunFailure> {
@@ -242,16 +249,21 @@ impl Going {
 
     /// Makes the end durable, and only then tells it. Where it cannot be recorded, the stream breaks off visibly and
     /// the next start ends the run.
-    async fn conclude(mut self, end: RunEnd) {
+    async fn conclude(self, end: RunEnd) {
         if let RunEnd::Failed(_) = &end {
             // Whatever of it still runs is not wanted any more.
             self.cancel.cancel();
         }
-        drop(self.updates);
-        if let Err(error) = record_end(&self.control, &self.permit, &self.run, &end).await {
-            tracing::error!(run = %self.run, error = &error as &dyn std::error::Error, "the end is not recorded");
-            return;
+        match record_end(&self.control, &self.permit, &self.run, &end, &[]).await {
+            Ok(()) => self.tell(end).await,
+            Err(error) => {
+                tracing::error!(run = %self.run, error = &error as &dyn std::error::Error, "the end is not recorded");
+            }
         }
+    }
+
+    /// Tells an end that is durable.
+    async fn tell(mut self, end: RunEnd) {
         tracing::info!(run = %self.run, tenant = %self.permit.tenant(), "run over");
         // A caller who has read the end finds room for the next run.
         drop(self.slot);
@@ -264,10 +276,17 @@ impl Going {
     }
 }
 
-async fn record_end(control: &Control, permit: &RunCreatePermit, run: &RunId, end: &RunEnd) -> Result<(), DbError> {
+/// Records an end and the refs that move with it, with patience for a busy database.
+pub(super) async fn record_end(
+    control: &Control,
+    permit: &RunCreatePermit,
+    run: &RunId,
+    end: &RunEnd,
+    moves: &[RefMove],
+) -> Result<(), DbError> {
     let mut tries = 1;
     loop {
-        match control.db().end_run(permit, run, end.clone(), control.now_ms()).await {
+        match control.db().end_run(permit, run, end.clone(), moves.to_vec(), control.now_ms()).await {
             Err(DbError::Busy { .. }) if tries < MAX_END_TRIES => tries += 1,
             outcome => return outcome,
         }

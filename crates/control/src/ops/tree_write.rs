@@ -8,9 +8,10 @@ use bailey_protocol::api::{EntryKind, WriteAnswer};
 use bailey_protocol::id::VersionId;
 use bailey_protocol::path::{BranchName, TreePath};
 use bailey_tree::{CommitMeta, Entry, Store};
+use tokio::runtime::Handle;
 
 use super::decide::blocking;
-use super::landing::{self, OnConflict, Work};
+use super::landing::{self, Landed, OnConflict, Work};
 use super::tree_access::{self, Opened};
 use crate::api_error::{ApiError, ErrorKind};
 use crate::control::{Caller, Control};
@@ -174,7 +175,8 @@ impl Change {
         let permit = Arc::clone(&self.permit);
         let work = [Work { permit, store: store.clone(), base, made: vec![made], meta }];
         let check = |store: &Store, head: Option<&VersionId>| self.check(store, head).map(drop);
-        let landed = landing::land(&self.control, &work, OnConflict::Refuse, &check)?;
+        let commit = |_: &[Landed], moves| Handle::current().block_on(self.control.db().move_refs(moves));
+        let landed = landing::land(&self.control, &work, OnConflict::Refuse, &check, &commit)?;
         let landed = landed.into_iter().next().ok_or_else(|| ApiError::internal("nothing landed"))?;
         let entry = store.entry(Some(&landed.version), path.inner())?.map(|entry| entry.id);
         let answer = WriteAnswer { path: path.clone(), branch: landed.branch, version: landed.version };
