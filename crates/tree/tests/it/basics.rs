@@ -206,3 +206,28 @@ fn a_merge_takes_both_sides_or_names_the_conflict() {
     let same = bench.write(Some(&base), "d/ours", b"1");
     assert!(matches!(bench.store.merge(Some(&merged), &same, &meta()).unwrap(), Merge::Merged(_)));
 }
+
+#[test]
+fn git_applies_the_diffs() {
+    let bench = Bench::new();
+    let place = bench.dir.path().join("patched");
+    fs::create_dir(&place).unwrap();
+    let lines: Vec<String> = (0..60).map(|n| format!("line {}\n", n % 7)).collect();
+    for round in 0..12_usize {
+        let mut after = lines.clone();
+        after.remove(round * 4);
+        after.insert((round * 11) % 59, "new\n".to_owned());
+        after.insert((round * 17) % 59, "new too\n".to_owned());
+        let (before, mut after) = (lines.concat(), after.concat());
+        if round % 2 == 0 {
+            after.truncate(after.len() - 1);
+        }
+        let old = bench.write(None, "f", before.as_bytes());
+        let new = bench.write(Some(&old), "f", after.as_bytes());
+        let patch = bench.store.diff(Some(&old), &new, "").unwrap().changes[0].unified.clone().unwrap();
+        fs::write(place.join("f"), &before).unwrap();
+        fs::write(place.join("patch"), &patch).unwrap();
+        git_output(&place, &["apply", "patch"]);
+        assert_eq!(fs::read_to_string(place.join("f")).unwrap(), after, "{patch}");
+    }
+}
