@@ -51,6 +51,7 @@ pub(crate) fn start(config: &SupervisorConfig) -> Result<Supervisor, JailFault> 
     template::verify(agent.as_slice(), &config.guest_sha256, "verify the guest binary")?;
     let shared = shared_folder().or_internal("open /run/bailey")?;
     let uid_folder = files::open_folder(&shared, "uids").or_internal("open /run/bailey/uids")?;
+    let groups = files::read(CWD, "/proc/self/cgroup").or_fence("find the cgroup controllers")?;
     let templates = config.templates.iter().map(template::mount).collect::<Result<Vec<_>, _>>()?;
     let gathered = config.server.as_ref().map(|launch| server::root::gather(&launch.binary, &serve)).transpose()?;
     let (layout, sources) = gathered.unwrap_or_default();
@@ -58,7 +59,7 @@ pub(crate) fn start(config: &SupervisorConfig) -> Result<Supervisor, JailFault> 
     drop(agent);
     let tree = {
         let _lock = lock(&shared).or_internal("lock /run/bailey")?;
-        Tree::open(ledger.id())?
+        Tree::open(&groups, ledger.id())?
     };
     sweep::sweep(&tree)?;
     let poller = Poller::new().or_internal("wait for descriptors")?;

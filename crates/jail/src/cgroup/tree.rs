@@ -47,16 +47,16 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
-    /// Mounts the hierarchies below `/cgroup` of the jail's own root and makes the ledger's folders.
+    /// Finds the hierarchies (`own` is the jail's `/proc/self/cgroup`), mounts them below `/cgroup` of the jail's own
+    /// root and makes the ledger's folders.
     ///
     /// # Errors
     /// Names what the host lacks.
-    pub(crate) fn open(ledger: &str) -> Result<Self, JailFault> {
+    pub(crate) fn open(own: &str, ledger: &str) -> Result<Self, JailFault> {
         let step = "find the cgroup controllers";
         let v2_root = mount("cgroup2", &[], "v2").or_fence("mount the cgroup v2 tree")?;
-        let own = files::read(CWD, "/proc/self/cgroup").or_fence(step)?;
         let offered = files::read(&v2_root, "cgroup.controllers").or_fence(step)?;
-        let layout = detect::layout(&own, &offered).map_err(|missing| {
+        let layout = detect::layout(own, &offered).map_err(|missing| {
             let names = missing.join(", ");
             fault(JailFaultKind::Fence, step, format!("this host has no cgroup controller for {names}"))
         })?;

@@ -89,7 +89,6 @@ pub(crate) struct Parked {
 
 impl Parked {
     /// PID 1's number on the host.
-    #[expect(dead_code, reason = "the posture tests come next")]
     pub(crate) fn pid(&self) -> i32 {
         use std::os::fd::AsRawFd;
         let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.pidfd.as_raw_fd())).unwrap();
@@ -241,6 +240,12 @@ impl Jail {
     pub(crate) fn leave(mut self) {
         self.socket = None;
         assert_eq!(self.wait(), Some(0));
+    }
+
+    /// Leaves, and returns the exit code: a jail that was to refuse but did not says 0.
+    pub(crate) fn wait_for_refusal(&mut self) -> Option<i32> {
+        self.socket = None;
+        self.wait()
     }
 
     /// Waits for the jail's end; its exit code.

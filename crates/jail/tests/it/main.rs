@@ -6,6 +6,11 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(clippy::disallowed_methods, reason = "tests measure time")]
 
+mod budget;
 mod harness;
+mod hostile;
 mod lifecycle;
+mod limits;
+mod posture;
+mod residue;
 mod server;

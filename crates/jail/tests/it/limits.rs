@@ -1,0 +1,70 @@
+//! What one cage may use, and that all of it dies.
+
+use std::time::{Duration, Instant};
+
+use bailey_protocol::limits::Limits;
+use tempfile::TempDir;
+
+use crate::harness::Jail;
+
+const MIB: u64 = 1024 * 1024;
+
+#[test]
+fn r10_stop_kills_what_left_its_session_and_stopped_itself() {
+    let data = TempDir::new().unwrap();
+    let mut jail = Jail::start(data.path());
+    let mut cage = jail.park();
+    jail.claim(&cage.sandbox, Limits::default(), &[]);
+    let pid = cage.pid();
+    cage.agent.get("for i in 1 2 3 4 5; do (trap '' TERM HUP INT; setsid sh -c 'trap \"\" TERM; while :; do :; done' &) ; done; (sleep 1000 & kill -STOP $!) & true");
+    cage.agent.get("mkdir /proc/1/fd/4/e; sh -c 'echo 0 > /proc/1/fd/4/e/cgroup.procs; sleep 1000 &' ; true");
+    let start = Instant::now();
+    let facts = jail.stop(&cage.sandbox);
+    assert!(start.elapsed() < Duration::from_secs(2));
+    assert!(facts.cpu_us > 0 && facts.memory_peak_bytes > 0, "{facts:?}");
+    assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    assert_eq!(jail.stop(&cage.sandbox), facts, "stopping again says the same");
+    jail.destroy(&cage.sandbox);
+    jail.leave();
+}
+
+#[test]
+fn r01_r05_r06_forks_bytes_and_inodes_end_at_their_limits() {
+    let data = TempDir::new().unwrap();
+    let mut jail = Jail::start(data.path());
+    let mut cage = jail.park();
+    let limits = Limits { pids: 16, disk_bytes: 8 * MIB, disk_inodes: 300, ..Limits::default() };
+    jail.claim(&cage.sandbox, limits, &[]);
+    let (_, code) = cage.agent.run("dd if=/dev/zero of=/tmp/big bs=64k 2>/dev/null");
+    assert_ne!(code, 0);
+    let size: u64 = cage.agent.get("stat -c %s /tmp/big").trim().parse().unwrap();
+    assert!((7 * MIB..=8 * MIB).contains(&size), "{size}");
+    cage.agent.get("rm /tmp/big");
+    let (made, _) = cage.agent.run("i=0; while echo x 2>/dev/null > /tmp/f$i; do i=$((i+1)); done; echo $i");
+    let made: u64 = made.lines().last().unwrap().parse().unwrap();
+    assert!((200..450).contains(&made), "{made}");
+    let (said, _) = cage.agent.run("for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 3 & done");
+    assert!(said.contains("can't fork"), "{said}");
+    let facts = jail.stop(&cage.sandbox);
+    assert!(facts.pids_refused > 0 && facts.disk_full, "{facts:?}");
+    jail.destroy(&cage.sandbox);
+    jail.leave();
+}
+
+#[test]
+fn r03_a_cage_without_memory_dies_as_a_whole() {
+    let data = TempDir::new().unwrap();
+    let mut jail = Jail::start(data.path());
+    let mut cage = jail.park();
+    let limits = Limits { memory_bytes: 64 * MIB, disk_bytes: 8 * MIB, ..Limits::default() };
+    jail.claim(&cage.sandbox, limits, &[]);
+    cage.agent.start("sleep 1000 & x=$(head -c 200000000 /dev/zero | tr '\\0' x); sleep 1000");
+    // PID 1 is gone when its pidfd says so.
+    let mut wait = [rustix::event::PollFd::new(&cage.pidfd, rustix::event::PollFlags::IN)];
+    let timeout = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
+    assert_eq!(rustix::event::poll(&mut wait, Some(&timeout)).unwrap(), 1, "it lives");
+    let facts = jail.stop(&cage.sandbox);
+    assert!(facts.oom_kills > 0, "{facts:?}");
+    jail.destroy(&cage.sandbox);
+    jail.leave();
+}
