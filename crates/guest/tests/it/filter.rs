@@ -169,6 +169,16 @@ fn k35_the_programs_answer_as_a_naive_reading_of_the_table() {
                 }
             }
             check(Data { number, arch: X86_64, arguments: met });
+            for only in *checks {
+                let mut missed = met;
+                match *only {
+                    Check::Is(argument, value) | Check::Masked(argument, _, value) => {
+                        missed[usize::from(argument)] = u64::from(!value);
+                    }
+                    Check::Not(argument, value) => missed[usize::from(argument)] = value.into(),
+                }
+                check(Data { number, arch: X86_64, arguments: missed });
+            }
             for argument in 0..6 {
                 for _ in 0..8 {
                     let mut missed = met;
@@ -242,6 +252,10 @@ fn k08_x32_and_new_namespaces_and_odd_options_are_refused_by_the_kernel() {
         ((libc::SYS_personality, [0x4_0000, 0, 0, 0, 0, 0]), NOSYS),
         ((libc::SYS_prlimit64, [0, 7, 0, 0, 0, 0]), Answer::Allow),
         ((libc::SYS_prlimit64, [1, 7, 0, 0, 0, 0]), NOSYS),
+        ((libc::SYS_prlimit64, [0, 4, 0x1_0000_0000, 0, 0, 0]), NOSYS),
+        ((libc::SYS_prlimit64, [0, 0x1_0000_0004, 1, 0, 0, 0]), NOSYS),
+        ((libc::SYS_setrlimit, [4, 1, 0, 0, 0, 0]), NOSYS),
+        ((libc::SYS_setrlimit, [7, 1, 0, 0, 0, 0]), Answer::Allow),
         ((libc::SYS_mknodat, [0, 0, 0x2000, 0, 0, 0]), PERM),
         ((libc::SYS_mknodat, [0, 0, 0x1180, 0, 0, 0]), Answer::Allow),
         // TIOCSTI, with and without high bits; TIOCLINUX; TCGETS.

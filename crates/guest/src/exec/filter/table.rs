@@ -8,7 +8,7 @@
 //! To allow a call: add a line, say why if its arguments are checked, run the sweep tests (K06, K35). The list may
 //! only hold what language runtimes, shells and build tools need; 230 names are the limit.
 
-use bailey_sys::seccomp::Check::{self, Is, Masked};
+use bailey_sys::seccomp::Check::{self, Is, Masked, Not};
 use bailey_sys::seccomp::Row;
 
 /// Flags of `clone` that make a namespace.
@@ -83,12 +83,14 @@ pub const ALLOW: &[Row] = &[
     any(libc::SYS_exit_group), any(libc::SYS_wait4), any(libc::SYS_waitid), any(libc::SYS_uname),
     any(libc::SYS_sysinfo), any(libc::SYS_getpid), any(libc::SYS_getppid), any(libc::SYS_gettid),
     any(libc::SYS_setpgid), any(libc::SYS_getpgid), any(libc::SYS_getpgrp), any(libc::SYS_setsid),
-    any(libc::SYS_getsid), any(libc::SYS_getrusage), any(libc::SYS_getrlimit), any(libc::SYS_setrlimit),
+    any(libc::SYS_getsid), any(libc::SYS_getrusage), any(libc::SYS_getrlimit),
     any(libc::SYS_set_tid_address), any(libc::SYS_set_robust_list),
     any(libc::SYS_rseq), any(libc::SYS_getrandom), any(libc::SYS_seccomp),
     any(libc::SYS_landlock_create_ruleset), any(libc::SYS_landlock_add_rule), any(libc::SYS_landlock_restrict_self),
-    // Own process only.
-    only(libc::SYS_prlimit64, &[&[Is(0, 0)]]),
+    // Own process only, and never RLIMIT_CORE (4): its value 1 keeps the kernel from starting the host's core
+    // handler, and 0 would not. ENOSYS, since programs that turn their dumps off (gpg) take that for an answer.
+    only(libc::SYS_prlimit64, &[&[Is(0, 0), Not(1, 4)]]),
+    only(libc::SYS_setrlimit, &[&[Not(0, 4)]]),
     // FS and GS bases, CPUID faulting (read), wide registers.
     only(libc::SYS_arch_prctl, &[&[Is(0, 0x1001)], &[Is(0, 0x1002)], &[Is(0, 0x1003)], &[Is(0, 0x1004)], &[Is(0, 0x1011)], &[Is(0, 0x1021)], &[Is(0, 0x1022)], &[Is(0, 0x1023)]]),
     // Linux, the 32-bit personality, each with the 2.6 version number, and asking.
