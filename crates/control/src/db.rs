@@ -38,7 +38,7 @@ pub const MAX_PAGE: u32 = 200;
 
 /// A database.
 pub trait Db: fmt::Debug + Send + Sync {
-    /// Records a run as running. With an idempotency key that was used before by this user: answers the first run,
+    /// Records a run as running, and what was decided about it. With an idempotency key that was used before by this user: answers the first run,
     /// or [`DbError::IdempotencyConflict`] when the request was another.
     fn create_run<'a>(&'a self, permit: &'a RunCreatePermit, run: NewRun) -> DbFuture<'a, RunCreated>;
 

@@ -92,7 +92,7 @@ fn version(n: u64) -> VersionId {
 }
 
 fn new_run(n: u64) -> NewRun {
-    NewRun { run: run_id(n), command: format!("echo {n}"), created_ms: n, idempotency: None }
+    NewRun { run: run_id(n), command: format!("echo {n}"), created_ms: n, idempotency: None, audit: vec![] }
 }
 
 fn keyed(n: u64, key: &str, request: u8) -> NewRun {
@@ -415,4 +415,6 @@ pub(crate) async fn the_audit_takes_what_was_decided(dir: &Path, open: Open) {
     let path = "/tenants/globex/x".parse().unwrap();
     let denied = policies().write_path(&ana, WriteAction::Write, &path, &BranchName::main()).unwrap_err();
     db.audit(AuditEntry::denied(&ana, &denied, None, 6)).await.unwrap();
+    let audit = vec![AuditEntry::allowed(permit.grant(), "", None, 7)];
+    db.create_run(&permit, NewRun { audit, ..new_run(1) }).await.unwrap();
 }

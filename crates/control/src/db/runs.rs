@@ -6,6 +6,8 @@ use bailey_protocol::id::{RunId, TemplateName};
 use bailey_protocol::wall::WallKind;
 use serde::{Deserialize, Serialize};
 
+use super::AuditEntry;
+
 /// Most bytes of a command line that are remembered.
 pub(crate) const MAX_COMMAND_BYTES: usize = 200;
 
@@ -55,6 +57,8 @@ pub struct NewRun {
     pub created_ms: u64,
     /// Present when the client sent a key.
     pub idempotency: Option<Idempotency>,
+    /// What was decided, to be recorded with the run. Its outcome becomes the id of the run that is answered.
+    pub audit: Vec<AuditEntry>,
 }
 
 /// What creating a run did.

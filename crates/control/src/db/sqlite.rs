@@ -49,7 +49,17 @@ impl Db for Sqlite {
             template: permit.template().clone(),
             root: permit.plan().root,
         };
-        self.writer.call("create a run", move |db| runs::create(db, &facts, &spec, &run))
+        self.writer.call("create a run", move |db| {
+            let created = runs::create(db, &facts, &spec, &run)?;
+            let answered = match &created {
+                RunCreated::New => &run.run,
+                RunCreated::Replayed(first) => first,
+            };
+            for entry in run.audit {
+                audit::append(db, &AuditEntry { outcome: answered.to_string(), ..entry })?;
+            }
+            Ok(created)
+        })
     }
 
     fn end_run<'a>(

@@ -29,7 +29,7 @@ use super::slices::Slice;
 use crate::admission::Slot;
 use crate::api_error::ApiError;
 use crate::control::Control;
-use crate::db::{AuditEntry, DbError, RefMove, RunEnd, RunFailure};
+use crate::db::{DbError, RefMove, RunEnd, RunFailure};
 use crate::event_log::{EventWriter, Progress};
 use crate::live_runs::{Listed, LiveRun};
 use crate::node_link::{StartRun, UPDATES_IN_FLIGHT};
@@ -128,19 +128,12 @@ impl Going {
     }
 
     /// Sees the run to its end.
-    pub(super) async fn live(mut self, order: StartRun, audit: Vec<AuditEntry>) {
+    pub(super) async fn live(mut self, order: StartRun) {
         tracing::info!(run = %self.run, tenant = %self.permit.tenant(), "run created");
-        let control = self.control.clone();
-        // The audit's commit and the sandbox's start take their time together; no outcome is told before both.
-        let (carried, audited) = tokio::join!(self.carry_out(order), control.write_audit(audit));
-        let landed = match (carried, audited) {
-            (Ok((result, works)), Ok(())) if works.is_empty() => Err(RunEnd::Ended(result)),
-            (Ok((result, works)), Ok(())) => self.land(result, works).await.map_err(RunEnd::Failed),
-            (Err(failure), _) => Err(RunEnd::Failed(failure)),
-            (Ok(_), Err(error)) => {
-                tracing::error!(run = %self.run, cause = error.cause_chain(), "a run is not on the audit");
-                Err(RunEnd::Failed(failure("audit_failed", "the run could not be put on the audit", &error.hint)))
-            }
+        let landed = match self.carry_out(order).await {
+            Ok((result, works)) if works.is_empty() => Err(RunEnd::Ended(result)),
+            Ok((result, works)) => self.land(result, works).await.map_err(RunEnd::Failed),
+            Err(failure) => Err(RunEnd::Failed(failure)),
         };
         match landed {
             // Recorded together with the branches that moved.

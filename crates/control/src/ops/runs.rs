@@ -48,13 +48,7 @@ pub async fn create(
     let allowed = slices::authorize(control, caller, std::mem::take(&mut planned.mounts)).await?;
 
     let mut audit = audit_entries(control, caller, permit.grant(), &allowed);
-    let recorded = record(control, caller, &permit, allowed, planned, idempotency).await;
-    let outcome = match &recorded {
-        Ok(Recorded::New(ready)) => ready.spec.run.as_str(),
-        Ok(Recorded::Before(run)) => run.as_str(),
-        Err(error) => error.code,
-    };
-    audit.iter_mut().for_each(|entry| outcome.clone_into(&mut entry.outcome));
+    let recorded = record(control, caller, &permit, allowed, planned, idempotency, audit.clone()).await;
     match recorded {
         Ok(Recorded::New(ready)) => {
             let (updates, received) = mpsc::channel(UPDATES_IN_FLIGHT);
@@ -63,15 +57,13 @@ pub async fn create(
             let (owner, spec) = owner.open_log().await?;
             let (run, progress) = (spec.run.clone(), owner.progress());
             // The task outlives the request, and keeps a drain waiting in its place.
-            drop(control.own(owner.live(StartRun { spec, updates, cancel }, audit)));
+            drop(control.own(owner.live(StartRun { spec, updates, cancel })));
             drop(hold);
             Ok(Created { run, progress: Some(progress) })
         }
-        Ok(Recorded::Before(run)) => {
-            control.write_audit(audit).await?;
-            Ok(Created { run, progress: None })
-        }
+        Ok(Recorded::Before(run)) => Ok(Created { run, progress: None }),
         Err(error) => {
+            audit.iter_mut().for_each(|entry| error.code.clone_into(&mut entry.outcome));
             control.write_audit(audit).await?;
             Err(error)
         }
@@ -91,7 +83,7 @@ enum Recorded {
     Before(RunId),
 }
 
-/// Finds room and the slices, and makes the run durable.
+/// Finds room and the slices, and makes the run durable, together with what was decided about it.
 async fn record(
     control: &Control,
     caller: &Caller,
@@ -99,12 +91,13 @@ async fn record(
     allowed: Vec<Allowed>,
     planned: PlannedRun,
     idempotency: Option<Idempotency>,
+    audit: Vec<AuditEntry>,
 ) -> Result<Recorded, ApiError> {
     let slot = control.admission().enter(&caller.principal.tenant)?;
     let slices = slices::open(control, allowed).await?;
     let (run, sandbox) = control.mint_run()?;
     let command = planned.command.join(" ");
-    let new = NewRun { run: run.clone(), command, created_ms: control.now_ms(), idempotency };
+    let new = NewRun { run: run.clone(), command, created_ms: control.now_ms(), idempotency, audit };
     match control.db().create_run(permit, new).await? {
         RunCreated::New => {
             let spec = spec(planned, run, sandbox, caller, &slices);

@@ -154,10 +154,10 @@ async fn every_decision_is_on_the_audit() {
     eve.get("/v1/tree/tenants/acme/x").await.error(403);
     ana.get("/v1/tree/tenants/acme/y").await.error(404);
     let mounts = json!([{"path": "/tenants/acme/d", "at": "/data"}]);
-    ana.run(json!({"command": ["true"], "mounts": mounts})).await.last();
+    let run = ana.run(json!({"command": ["true"], "mounts": mounts})).await.header("bailey-run").to_owned();
     let folder = world.stop().await;
     let db = rusqlite::Connection::open(folder.path().join("bailey.db")).unwrap();
-    let mut query = db.prepare("SELECT user, action, decision FROM audit ORDER BY rowid").unwrap();
+    let mut query = db.prepare("SELECT user, action, outcome FROM audit ORDER BY rowid").unwrap();
     let rows = query.query_map([], |row| {
         Ok(format!("{} {} {}", row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
     });
@@ -165,12 +165,12 @@ async fn every_decision_is_on_the_audit() {
     assert_eq!(
         rows,
         [
-            "ana tree_write allowed",
-            "eve tree_read denied",
-            "ana tree_read allowed",
-            "ana run_create allowed",
-            "ana mount_read allowed",
-            "ana mount_write allowed",
+            "ana tree_write ok".to_owned(),
+            "eve tree_read it belongs to another tenant".to_owned(),
+            "ana tree_read not_found".to_owned(),
+            format!("ana run_create {run}"),
+            format!("ana mount_read {run}"),
+            format!("ana mount_write {run}"),
         ]
     );
 }

@@ -27,7 +27,7 @@ fn may_run() -> RunCreatePermit {
 }
 
 fn new_run(n: u64) -> NewRun {
-    NewRun { run: RunId::mint(n, [7; 10]), command: "x".repeat(200), created_ms: n, idempotency: None }
+    NewRun { run: RunId::mint(n, [7; 10]), command: "x".repeat(200), created_ms: n, idempotency: None, audit: vec![] }
 }
 
 fn set_max_pages(db: &Connection, pages: i64) -> rusqlite::Result<()> {
