@@ -18,6 +18,7 @@ pub(crate) mod collect;
 pub(crate) mod disk;
 pub(crate) mod enter;
 pub(crate) mod filter;
+pub(crate) mod layers;
 pub(crate) mod park;
 pub(crate) mod posture;
 pub(crate) mod timens;

@@ -11,14 +11,24 @@ use crate::fault::{OrFault, invalid};
 /// Largest configuration.
 const MAX_CONFIG: u64 = 4 * 1024 * 1024;
 
-/// Reads the configuration from the descriptor that the only argument numbers.
+/// Everything that the jail is told.
+#[derive(Debug)]
+pub(crate) struct Told {
+    pub(crate) config: SupervisorConfig,
+    /// Treat this kernel like one before 6.13, see `cage::layers`.
+    pub(crate) layers_by_path: bool,
+}
+
+/// Reads the configuration from the descriptor that the first argument numbers.
 ///
 /// # Errors
 /// When it is not there or not whole.
-pub(crate) fn read(arguments: &[OsString]) -> Result<SupervisorConfig, JailFault> {
+pub(crate) fn read(arguments: &[OsString]) -> Result<Told, JailFault> {
     let step = "read the configuration";
-    let [number] = arguments else {
-        return Err(invalid(step, "usage: bailey-jail FD (started by `bailey serve` and `bailey doctor`)"));
+    let (number, layers_by_path) = match arguments {
+        [number] => (number, false),
+        [number, flag] if flag == "--layers-by-path" => (number, true),
+        _ => return Err(invalid(step, "usage: bailey-jail FD (started by `bailey serve` and `bailey doctor`)")),
     };
     let number = number.to_str().and_then(|text| text.parse().ok());
     let number = number.ok_or_else(|| invalid(step, "the argument is not a descriptor's number"))?;
@@ -32,5 +42,5 @@ pub(crate) fn read(arguments: &[OsString]) -> Result<SupervisorConfig, JailFault
             return Err(invalid(step, format!("`{}` is not absolute", path.display())));
         }
     }
-    Ok(config)
+    Ok(Told { config, layers_by_path })
 }

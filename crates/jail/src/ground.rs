@@ -7,6 +7,7 @@
 //!  /templates/{digest}   the mounted images
 //!  /cgroup/…             own instances of the hierarchies
 //!  /root                 where a cage's root is attached before it becomes the root
+//!  /layers               see `cage::layers`
 //!  /server/…             what the supervised server's root is made from
 //! ```
 //!
@@ -66,7 +67,7 @@ pub(crate) fn build(agent: &[u8], templates: &[Template], server: &[(&str, Owned
     // Any folder will do to attach it: this namespace is the jail's own.
     let attach = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
     move_mount(&root, "", CWD, "/proc", attach).or_fence(step)?;
-    for name in ["proc", "dev", "fixed", "templates", "cgroup", "root", "server"] {
+    for name in ["proc", "dev", "fixed", "templates", "cgroup", "root", "layers", "server"] {
         folder(&root, name).or_fence(step)?;
     }
     let proc = fresh("proc", &[], INERT).or_fence("mount the jail's own /proc")?;

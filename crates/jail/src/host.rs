@@ -37,6 +37,10 @@ pub(crate) fn check() -> Result<(), JailFault> {
     if allowed.trim() == "0" {
         return missing("user namespaces are switched off (user.max_user_namespaces is 0)".to_owned());
     }
+    let landlock = bailey_sys::landlock::offered();
+    if landlock < 2 {
+        return missing(format!("the kernel offers Landlock ABI {landlock}; cages need 2"));
+    }
     let actions = files::read(CWD, "/proc/sys/kernel/seccomp/actions_avail").or_fence("find seccomp")?;
     for action in ["kill_process", "errno"] {
         if !actions.split_whitespace().any(|known| known == action) {

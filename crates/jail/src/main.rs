@@ -31,7 +31,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().skip(1).collect();
-    let result = config::read(&arguments).and_then(|config| start::start(&config)).and_then(supervisor::run);
+    let result = config::read(&arguments).and_then(|told| start::start(&told)).and_then(supervisor::run);
     match result {
         Ok(code) => ExitCode::from(code),
         Err(refusal) => {

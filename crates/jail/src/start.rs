@@ -4,16 +4,18 @@ use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
 
-use bailey_protocol::jail::{JailFault, SERVER_UID, SupervisorConfig, server_fd};
+use bailey_protocol::jail::{JailFault, SERVER_UID, server_fd};
 use bailey_sys::exec::StringVector;
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, mkdirat, open, openat};
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 
+use crate::cage::layers::Layers;
 use crate::cage::park::Workshop;
 use crate::cage::timens::HostTime;
 use crate::cage::{claim, filter};
 use crate::cgroup::tree::Tree;
+use crate::config::Told;
 use crate::fault::OrFault;
 use crate::fleet::Fleet;
 use crate::ledger::Ledger;
@@ -30,7 +32,8 @@ const SIGNALS: [i32; 3] = [1, 2, 15];
 ///
 /// # Errors
 /// Names what is missing or wrong; nothing is left then.
-pub(crate) fn start(config: &SupervisorConfig) -> Result<Supervisor, JailFault> {
+pub(crate) fn start(told: &Told) -> Result<Supervisor, JailFault> {
+    let config = &told.config;
     host::check()?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable).or_fence("hide the jail's memory")?;
     raise_descriptor_limit();
@@ -70,7 +73,8 @@ pub(crate) fn start(config: &SupervisorConfig) -> Result<Supervisor, JailFault> 
     }
     let slice_owner = if config.server.is_some() { SERVER_UID } else { 0 };
     let mounts = mount_namespace().or_fence("open the mount namespace")?;
-    let shop = workshop(tree, (mounts, host_mounts), slice_owner, slice_device)?;
+    let layers = Layers::choose(told.layers_by_path).or_fence("find out how layers are named")?;
+    let shop = workshop(tree, layers, (mounts, host_mounts), slice_owner, slice_device)?;
     let filters = shop.init_filters.clone();
     let digests: BTreeSet<_> = templates.into_iter().map(|template| template.digest).collect();
     let mut fleet = Fleet::new(shop, poller, ledger, digests, uid_folder);
@@ -81,11 +85,12 @@ pub(crate) fn start(config: &SupervisorConfig) -> Result<Supervisor, JailFault> 
         // A preference: root without CAP_SYS_RESOURCE may not state it, and cages are preferred as victims anyway.
         files::write(CWD, "/proc/self/oom_score_adj", "-900").ok();
     }
-    Ok(Supervisor { fleet, signals, server, node, shared, ending: None })
+    Ok(Supervisor { fleet, signals, server, node, shared, garbage: 0, ending: None })
 }
 
 fn workshop(
     tree: Tree,
+    layers: Layers,
     (mounts, node_mounts): (OwnedFd, OwnedFd),
     slice_owner: u32,
     slice_device: u64,
@@ -98,6 +103,7 @@ fn workshop(
         tree,
         time: HostTime::open().or_fence("open the time namespace")?,
         mounts,
+        layers,
         node_mounts,
         slice_owner,
         slice_device,

@@ -29,6 +29,8 @@ pub(crate) struct Supervisor {
     pub(crate) node: Option<Connection>,
     /// `/run/bailey`.
     pub(crate) shared: OwnedFd,
+    /// Messages that were no requests.
+    pub(crate) garbage: u64,
     /// Set once everything is to end: until when, and with which code.
     pub(crate) ending: Option<(Duration, u8)>,
 }
@@ -140,7 +142,13 @@ impl Supervisor {
             let Some(node) = &self.node else { return true };
             match node.receive() {
                 Ok(Received::Request(request, descriptors)) => self.fleet.handle(request, descriptors, now),
-                Ok(Received::Garbage) => log::warn("a message that is no request", &[]),
+                Ok(Received::Garbage) => {
+                    self.garbage += 1;
+                    // A node that was taken over must not fill the log.
+                    if self.garbage.is_power_of_two() {
+                        log::warn("messages that are no requests", &[("count", &self.garbage)]);
+                    }
+                }
                 Ok(Received::Nothing) => return true,
                 Ok(Received::Closed) => return false,
                 Err(errno) => {

@@ -12,9 +12,9 @@ use bailey_protocol::path::SandboxPath;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, chownat, fstat, mkdirat, openat2};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, move_mount};
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::disk::{Layer, Upper, idmapped, overlay};
+use super::disk::{Layer, Upper, idmapped};
+use super::layers::visit;
 use super::park::Workshop;
 use super::userns::USER;
 use super::{Cage, Phase};
@@ -106,7 +106,8 @@ pub(crate) fn claim(
 fn mount_slices(shop: &Workshop, cage: &mut Cage, mounts: &[CageMount], lowers: &[OwnedFd]) -> Result<(), JailFault> {
     // A mount can only be cloned in its own namespace.
     let idmap = cage.parts.slice_userns.as_fd();
-    let clones = visit(shop, &shop.node_mounts, || lowers.iter().map(|lower| idmapped(lower, "", idmap)).collect());
+    let clones =
+        visit(&shop.mounts, &shop.node_mounts, || lowers.iter().map(|lower| idmapped(lower, "", idmap)).collect());
     let clones: Vec<OwnedFd> = clones.or_fence("map the owners of a slice")?;
     let mut places = Vec::with_capacity(mounts.len());
     for (number, (mount, lower)) in mounts.iter().zip(clones).enumerate() {
@@ -118,20 +119,10 @@ fn mount_slices(shop: &Workshop, cage: &mut Cage, mounts: &[CageMount], lowers: 
     };
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     let mut pairs = cage.parts.slices.iter().zip(&places);
-    let moved =
-        visit(shop, namespace, || pairs.try_for_each(|(slice, place)| move_mount(&slice.merged, "", place, "", flags)));
+    let moved = visit(&shop.mounts, namespace, || {
+        pairs.try_for_each(|(slice, place)| move_mount(&slice.merged, "", place, "", flags))
+    });
     moved.or_fence("mount the slices")
-}
-
-/// Does something in another mount namespace and comes back. Nothing may be resolved by path in there. A jail that
-/// cannot come back must not go on.
-fn visit<T>(shop: &Workshop, there: &OwnedFd, act: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
-    let mount = Some(LinkNameSpaceType::Mount);
-    move_into_link_name_space(there.as_fd(), mount)?;
-    let done = act();
-    let back = move_into_link_name_space(shop.mounts.as_fd(), mount);
-    back.and_then(|()| rustix::process::chdir("/")).expect("the jail's own mount namespace can always be entered");
-    done
 }
 
 fn build_slice(cage: &Cage, number: usize, mount: &CageMount, lower: OwnedFd) -> Result<Slice, JailFault> {
@@ -139,10 +130,10 @@ fn build_slice(cage: &Cage, number: usize, mount: &CageMount, lower: OwnedFd) ->
     let parts = &cage.parts;
     if mount.writable {
         let upper = parts.disk.upper(&format!("slice-{number}"), cage.base.0 + USER).or_fence(step)?;
-        let merged = overlay(&lower, Layer::Writable(&upper)).or_fence(step)?;
+        let merged = parts.disk.overlay(&lower, Layer::Writable(&upper)).or_fence(step)?;
         return Ok(Slice { merged, lower, upper: Some(upper) });
     }
-    let merged = overlay(&lower, Layer::Empty(&parts.empty)).or_fence(step)?;
+    let merged = parts.disk.overlay(&lower, Layer::Empty(&parts.empty)).or_fence(step)?;
     Ok(Slice { merged, lower, upper: None })
 }
 

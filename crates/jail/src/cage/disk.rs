@@ -9,9 +9,10 @@ use rustix::fs::{AtFlags, Gid, Mode, Uid, chownat, fstatvfs, mkdirat};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, FsPickFlags, MountAttrFlags, OpenTreeFlags, fsconfig_create, fsconfig_reconfigure,
-    fsconfig_set_fd, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, fspick, open_tree,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, fspick, open_tree,
 };
 
+use super::layers::{self, Layers, Shelf};
 use crate::files;
 use crate::ground::{INERT, tmpfs};
 
@@ -21,7 +22,9 @@ const OWN_INODES: u64 = 128;
 /// A cage's tmpfs.
 #[derive(Debug)]
 pub(crate) struct Disk {
-    mount: OwnedFd,
+    pub(super) mount: OwnedFd,
+    /// Where it is attached, on kernels that need that.
+    pub(super) shelf: Option<Shelf>,
     bytes: u64,
     inodes: u64,
 }
@@ -31,13 +34,15 @@ pub(crate) struct Disk {
 pub(crate) struct Upper {
     /// Holds what was written.
     pub(crate) upper: OwnedFd,
-    work: OwnedFd,
+    pub(super) work: OwnedFd,
+    /// What the two folders' names begin with.
+    pub(super) name: String,
 }
 
 impl Disk {
     /// Makes a tmpfs of the size that the limits grant; its content is never swapped out where the kernel can
     /// promise that.
-    pub(crate) fn make(limits: &Limits) -> Result<Self, Errno> {
+    pub(crate) fn make(layers: &Layers, limits: &Limits) -> Result<Self, Errno> {
         let size = limits.disk_bytes.to_string();
         let inodes = limits.disk_inodes.saturating_add(OWN_INODES).to_string();
         let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
@@ -52,7 +57,8 @@ impl Disk {
         fsconfig_create(&context)?;
         let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
         let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
-        Ok(Self { mount, bytes: limits.disk_bytes, inodes: limits.disk_inodes })
+        let shelf = layers.shelve(&mount)?;
+        Ok(Self { mount, shelf, bytes: limits.disk_bytes, inodes: limits.disk_inodes })
     }
 
     /// Changes the size if the limits grant another.
@@ -85,14 +91,17 @@ impl Disk {
     pub(crate) fn upper(&self, name: &str, owner: u32) -> Result<Upper, Errno> {
         let upper = self.folder(&format!("{name}-upper"), owner, 0o755)?;
         let work = self.folder(&format!("{name}-work"), owner, 0o700)?;
-        Ok(Upper { upper, work })
+        Ok(Upper { upper, work, name: name.to_owned() })
     }
 
     /// A detached mount of one folder.
     pub(crate) fn mount_of(&self, name: &str) -> Result<OwnedFd, Errno> {
-        let mount = open_tree(&self.mount, name, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)?;
-        bailey_sys::mount::set_attributes(mount.as_fd(), INERT, false)?;
-        Ok(mount)
+        layers::mount_of(self, name)
+    }
+
+    /// A detached overlay over `lower`, see [`layers::overlay`].
+    pub(crate) fn overlay(&self, lower: &OwnedFd, over: Layer<'_>) -> Result<OwnedFd, Errno> {
+        layers::overlay(self, lower, over)
     }
 
     /// Whether no block or no inode is left.
@@ -113,34 +122,6 @@ pub(crate) fn idmapped(folder: impl AsFd, path: &str, userns: BorrowedFd<'_>) ->
         MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     bailey_sys::mount::set_idmap(clone.as_fd(), userns, attributes)?;
     Ok(clone)
-}
-
-/// A detached overlay over `lower`: writable if given an upper layer, else above an empty folder (an overlay hides
-/// where its layers come from, a plain mount shows it).
-///
-/// Made from outside the cage, so its own attributes are trusted ones that nothing inside can forge. A folder of the
-/// lower layer cannot be renamed (`EXDEV`, as everywhere with overlay), so that the upper layer alone tells what changed.
-pub(crate) fn overlay(lower: &OwnedFd, over: Layer<'_>) -> Result<OwnedFd, Errno> {
-    let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_string(&context, "source", "overlay")?;
-    let mut attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
-    match over {
-        Layer::Writable(upper) => {
-            fsconfig_set_fd(&context, "lowerdir+", lower)?;
-            fsconfig_set_fd(&context, "upperdir", &upper.upper)?;
-            fsconfig_set_fd(&context, "workdir", &upper.work)?;
-        }
-        Layer::Empty(empty) => {
-            fsconfig_set_fd(&context, "lowerdir+", empty)?;
-            fsconfig_set_fd(&context, "lowerdir+", lower)?;
-            attributes |= MountAttrFlags::MOUNT_ATTR_RDONLY;
-        }
-    }
-    for (key, value) in [("redirect_dir", "nofollow"), ("metacopy", "off"), ("index", "off"), ("xino", "off")] {
-        fsconfig_set_string(&context, key, value)?;
-    }
-    fsconfig_create(&context)?;
-    fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
 /// What lies above the lower layer.

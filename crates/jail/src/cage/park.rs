@@ -18,8 +18,9 @@ use rustix::net::{
 };
 use rustix::thread::UnshareFlags;
 
-use super::disk::{Disk, Layer, idmapped, overlay};
+use super::disk::{Disk, Layer, idmapped};
 use super::enter::{Plan, enter};
+use super::layers::Layers;
 use super::timens::HostTime;
 use super::{Cage, Parts, Phase, userns};
 use crate::cgroup::detect::Controller;
@@ -47,6 +48,8 @@ pub(crate) struct Workshop {
     pub(crate) time: HostTime,
     /// The jail's own mount namespace.
     pub(crate) mounts: OwnedFd,
+    /// How layers are named to this kernel.
+    pub(crate) layers: Layers,
     /// The node's mount namespace, in which its descriptors of slices were opened.
     pub(crate) node_mounts: OwnedFd,
     /// Owner of slices on disk.
@@ -127,11 +130,11 @@ fn build(shop: &Workshop, order: &Order, group: &Group, child: &mut Option<Child
     userns::map_range(init.pid, order.base).or_fence("map the user ids")?;
     spare_the_host(init).or_fence("prefer the cage when the host runs out of memory")?;
     let userns = userns::open_user(init.pid).or_fence("open the user namespace")?;
-    let disk = Disk::make(&order.limits).or_fence("make the disk")?;
+    let disk = Disk::make(&shop.layers, &order.limits).or_fence("make the disk")?;
     let path = format!("/templates/{}", order.template);
     let lower = idmapped(CWD, &path, userns.as_fd()).or_fence("map the template's owners")?;
     let upper = disk.upper("root", order.base.0).or_fence("make the root's layers")?;
-    let root = overlay(&lower, Layer::Writable(&upper)).or_fence("make the root")?;
+    let root = disk.overlay(&lower, Layer::Writable(&upper)).or_fence("make the root")?;
     drop(disk.folder("shm", order.base.0, 0o1777).or_fence("make the shared memory")?);
     let empty = disk.folder("empty", order.base.0 + userns::USER, 0o755).or_fence("make the empty layer")?;
     let shm = disk.mount_of("shm").or_fence("make the shared memory")?;

@@ -11,6 +11,7 @@ use super::{Fleet, MAX_CAGES};
 use crate::cage::park::{Order, park};
 use crate::cage::{Phase, claim, collect};
 use crate::fault::{OrFault, fault, invalid};
+use crate::log;
 use crate::poller::Source;
 
 /// What any sandbox may have at most, whatever the node asks for.
@@ -76,10 +77,12 @@ impl Fleet {
         self.names.insert(sandbox, serial);
         let watched = self.watch(serial, &cage);
         self.cages.insert(serial, cage);
-        watched.or_else(|errno| {
+        if let Err(errno) = watched {
+            log::warn("a cage cannot be watched", &[("error", &errno)]);
+            // Answers the request as well.
             self.remove(serial, Vec::new(), now);
-            Err(errno).or_internal("watch the cage")
-        })
+        }
+        Ok(())
     }
 
     fn watch(&self, serial: u64, cage: &crate::cage::Cage) -> Result<(), rustix::io::Errno> {

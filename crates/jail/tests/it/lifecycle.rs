@@ -1,45 +1,43 @@
 //! Park, claim, stop, collect, destroy.
 
-use std::time::Instant;
-
 use bailey_protocol::limits::Limits;
 use tempfile::TempDir;
 
-use crate::harness::Jail;
+use crate::harness::{Jail, config};
 
 #[test]
 fn a_cage_lives_and_leaves_nothing() {
     let data = TempDir::new().unwrap();
     let mut jail = Jail::start(data.path());
-    let start = Instant::now();
     let mut cage = jail.park();
-    println!("park {:?} {:?}", start.elapsed(), cage.fences);
     assert_eq!(cage.agent.get("cat /etc/marker; echo $$; id -u"), "template\n2\n0\n");
-    let start = Instant::now();
     jail.claim(&cage.sandbox, Limits::default(), &[]);
-    println!("claim {:?}", start.elapsed());
-    let start = Instant::now();
-    let facts = jail.stop(&cage.sandbox);
-    println!("stop {:?} {facts:?}", start.elapsed());
-    let start = Instant::now();
+    jail.stop(&cage.sandbox);
     jail.destroy(&cage.sandbox);
-    println!("destroy {:?}", start.elapsed());
     jail.leave();
 }
 
 #[test]
 fn slices_are_mounted_with_the_code_as_their_owner_and_collected() {
     let data = TempDir::new().unwrap();
-    let mut jail = Jail::start(data.path());
+    slices(&data, Jail::start(data.path()));
+}
+
+#[test]
+fn the_same_where_the_kernel_takes_layers_by_path_only() {
+    let data = TempDir::new().unwrap();
+    let before = "exec \"$0\" 4 --layers-by-path;";
+    slices(&data, Jail::start_with(&config(data.path()), before));
+}
+
+fn slices(data: &TempDir, mut jail: Jail) {
     let mut cage = jail.park();
     let lower = data.path().join("lower");
     std::fs::create_dir_all(lower.join("sub")).unwrap();
     std::fs::write(lower.join("file"), "old\n").unwrap();
     std::fs::write(lower.join("gone"), "old\n").unwrap();
     let mounts = [("/data", true, lower.as_path()), ("/srv/deep/ro", false, lower.as_path())];
-    let start = Instant::now();
     jail.claim(&cage.sandbox, Limits::default(), &mounts);
-    println!("claim with two mounts {:?}", start.elapsed());
     assert_eq!(
         cage.agent.get("stat -c %u:%g:%a /data /data/file /srv/deep /srv/deep/ro"),
         "1000:1000:755\n1000:1000:644\n0:0:755\n1000:1000:755\n"
@@ -48,12 +46,10 @@ fn slices_are_mounted_with_the_code_as_their_owner_and_collected() {
     let (_, code) = cage.agent.run("echo no > /srv/deep/ro/made");
     assert_ne!(code, 0);
     let mountinfo = cage.agent.get("cat /proc/self/mountinfo");
-    println!("{mountinfo}");
     assert!(!mountinfo.contains("lower/") && !mountinfo.contains(&*data.path().to_string_lossy()), "{mountinfo}");
     jail.stop(&cage.sandbox);
     assert_eq!(std::fs::read_to_string(lower.join("file")).unwrap(), "old\n");
     let collected = jail.collect(&cage.sandbox, 0);
-    println!("{collected}");
     let mut lines: Vec<&str> = collected.lines().collect();
     lines.sort_unstable();
     assert_eq!(
