@@ -31,7 +31,7 @@ pub type FillError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Folders from the stores of `trees`.
 #[must_use]
-pub fn of(trees: Arc<Trees>) -> Fill {
+pub fn of(trees: Trees) -> Fill {
     Arc::new(move |repo, tree, path| Ok(trees.store(repo)?.checkout(tree, path)?))
 }
 

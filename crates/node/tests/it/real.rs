@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use bailey_node::{Deadlines, Node, NodeConfig, checkout};
 use bailey_protocol::id::TemplateDigest;
@@ -26,7 +26,7 @@ use crate::bench::mint;
 pub(crate) struct Host {
     pub(crate) runtime: Runtime,
     pub(crate) node: Node,
-    pub(crate) trees: Arc<Trees>,
+    pub(crate) trees: Trees,
     pub(crate) jail: Child,
 }
 
@@ -66,9 +66,9 @@ impl Host {
         let runtime = Runtime::new().unwrap();
         let ours = data.join("attached");
         drop(std::fs::remove_dir_all(&ours));
-        let trees = Arc::new(Trees::open(&ours.join("trees")).unwrap());
+        let trees = Trees::open(&ours.join("trees")).unwrap();
         let config = NodeConfig {
-            fill: checkout::of(Arc::clone(&trees)),
+            fill: checkout::of(trees.clone()),
             checkouts: ours.join("checkouts"),
             checkout_bytes: 1 << 30,
             templates: [("base".parse().unwrap(), digest)].into(),
