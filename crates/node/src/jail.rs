@@ -19,7 +19,7 @@ use crate::tasks::Tasks;
 
 mod socket;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use socket::{Datagram, JailSocket};
 

@@ -15,10 +15,10 @@ use tokio::time::timeout;
 use super::*;
 
 /// The jail's end of the socket, played by hand. Blocking, so each step runs on a thread of its own.
-struct Jail(OwnedFd);
+pub(crate) struct Jail(OwnedFd);
 
 impl Jail {
-    fn read(&self) -> (JailRequest, Vec<OwnedFd>) {
+    pub(crate) fn read(&self) -> (JailRequest, Vec<OwnedFd>) {
         let mut bytes = vec![0; MAX_JAIL_MESSAGE];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_MOUNTS))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -41,17 +41,17 @@ impl Jail {
         sendmsg(&self.0, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).unwrap();
     }
 
-    fn answer(&self, id: u64, result: Result<JailAnswer, JailFault>, fds: &[&OwnedFd]) {
+    pub(crate) fn answer(&self, id: u64, result: Result<JailAnswer, JailFault>, fds: &[&OwnedFd]) {
         self.write(&serde_json::to_vec(&JailReply { id, result }).unwrap(), fds);
     }
 }
 
-fn connect() -> (JailClient, Jail) {
+pub(crate) fn connect() -> (JailClient, Jail) {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
     (JailClient::start(ours, &Tasks::new()).unwrap(), Jail(theirs))
 }
 
-fn sandbox(n: u8) -> SandboxId {
+pub(crate) fn sandbox(n: u8) -> SandboxId {
     SandboxId::mint(1, [n; 10])
 }
 
@@ -63,7 +63,7 @@ fn stop(n: u8) -> JailOp {
     JailOp::Stop { sandbox: sandbox(n) }
 }
 
-fn pair() -> (OwnedFd, OwnedFd) {
+pub(crate) fn pair() -> (OwnedFd, OwnedFd) {
     let (a, b) = UnixStream::pair().unwrap();
     (a.into(), b.into())
 }

@@ -135,3 +135,6 @@ impl Wall for ContainerWall {
         Box::pin(self.jail.lost())
     }
 }
+
+#[cfg(test)]
+mod tests;
