@@ -26,6 +26,8 @@ pub(crate) enum Source {
     Memory(u64),
     /// A collector's pidfd.
     Collector(u64),
+    /// The pidfd of a process that lets a large disk go.
+    Closer(u64),
 }
 
 impl Source {
@@ -39,13 +41,14 @@ impl Source {
             Self::Init(serial) => (serial, 4),
             Self::Memory(serial) => (serial, 5),
             Self::Collector(serial) => (serial, 6),
+            Self::Closer(serial) => (serial, 8),
         };
-        serial << 3 | kind
+        serial << 4 | kind
     }
 
     fn unpack(packed: u64) -> Self {
-        let serial = packed >> 3;
-        match packed & 7 {
+        let serial = packed >> 4;
+        match packed & 15 {
             0 => Self::Signals,
             1 => Self::Node,
             2 => Self::Server,
@@ -53,7 +56,8 @@ impl Source {
             4 => Self::Init(serial),
             5 => Self::Memory(serial),
             6 => Self::Collector(serial),
-            _ => Self::ServerReport,
+            7 => Self::ServerReport,
+            _ => Self::Closer(serial),
         }
     }
 }
@@ -109,7 +113,8 @@ mod tests {
     #[test]
     fn sources_survive_the_kernel() {
         let all = [Source::Signals, Source::Node, Source::Server, Source::ServerReport];
-        let cages = [Source::Report(1), Source::Init(1 << 40), Source::Memory(7), Source::Collector(9)];
+        let cages =
+            [Source::Report(1), Source::Init(1 << 40), Source::Memory(7), Source::Collector(9), Source::Closer(3)];
         for source in all.into_iter().chain(cages) {
             assert_eq!(Source::unpack(source.pack()), source);
         }

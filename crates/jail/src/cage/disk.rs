@@ -104,9 +104,25 @@ impl Disk {
         layers::overlay(self, lower, over)
     }
 
+    /// Whether freeing it takes a while.
+    pub(crate) fn is_large(&self) -> bool {
+        const LARGE: u64 = 4 * 1024 * 1024;
+        const MANY: u64 = 2048;
+        fstatvfs(&self.mount).is_ok_and(|room| {
+            let used = room.f_blocks.saturating_sub(room.f_bfree).saturating_mul(room.f_frsize);
+            used > LARGE || room.f_files.saturating_sub(room.f_ffree) > MANY
+        })
+    }
+
     /// Whether no block or no inode is left.
     pub(crate) fn is_full(&self) -> bool {
         fstatvfs(&self.mount).is_ok_and(|room| room.f_bavail == 0 || room.f_favail == 0)
+    }
+}
+
+impl AsFd for Disk {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.mount.as_fd()
     }
 }
 

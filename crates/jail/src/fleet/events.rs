@@ -24,6 +24,7 @@ impl Fleet {
             Source::Init(serial) => self.init_ended(serial, now),
             Source::Memory(serial) => self.out_of_memory(serial, now),
             Source::Collector(serial) => self.collector_ended(serial, now),
+            Source::Closer(serial) => self.disk_gone(serial, now),
             Source::Signals | Source::Node | Source::Server | Source::ServerReport => {}
         }
     }

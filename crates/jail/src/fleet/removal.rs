@@ -1,17 +1,25 @@
 //! Removing cages: kill, wait, let go of the file systems, remove the groups, rest the user ids.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use bailey_protocol::id::SandboxId;
 use bailey_protocol::jail::{JailAnswer, JailFaultKind};
+use bailey_sys::descriptors;
+use bailey_sys::process::{Child, spawn};
 use rustix::io::Errno;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::thread::UnshareFlags;
 
 use super::Fleet;
 use super::events::kill;
+use crate::cage::disk::Disk;
+use crate::cage::userns::reap;
 use crate::cage::{Cage, Phase};
 use crate::cgroup::group::Group;
 use crate::fault::fault;
 use crate::log;
+use crate::poller::Source;
 use crate::uids::Base;
 
 /// Tries to remove a group that the kernel calls busy; the pauses between them double from 1 ms.
@@ -26,6 +34,26 @@ pub(super) struct Remains {
     /// `Destroy` requests to answer.
     pub(super) requests: Vec<u64>,
     tries: u32,
+    /// Lets the disk go; the groups are removed after it.
+    closer: Option<Child>,
+}
+
+/// Starts a process that frees a large disk by being its last holder: freeing takes milliseconds, in which no other
+/// cage could be served. It waits until the pipe's end that comes with it is closed. Nothing if the disk is small, or
+/// no process can be had: then it is freed here.
+fn start_closer(disk: &Disk) -> Option<(Child, OwnedFd)> {
+    if !disk.is_large() {
+        return None;
+    }
+    let (hold, held) = pipe_with(PipeFlags::CLOEXEC).ok()?;
+    let child = spawn(UnshareFlags::empty(), || {
+        let kept = [disk.as_fd(), hold.as_fd()];
+        if descriptors::close_all_but(3, kept).is_ok() {
+            rustix::io::read(&hold, &mut [0_u8; 1]).ok();
+        }
+        0
+    });
+    Some((child.ok()?, held))
 }
 
 impl Fleet {
@@ -69,9 +97,28 @@ impl Fleet {
             self.poller.remove(oom);
         }
         // Before the groups: memory that a file system holds would keep its group alive.
+        let (mut closer, held) = start_closer(&parts.disk).unzip();
         drop(parts);
+        drop(held);
+        if let Some(child) = &closer
+            && self.poller.add(&child.pidfd, Source::Closer(serial)).is_err()
+        {
+            reap(child);
+            closer = None;
+        }
         let Phase::Removing { requests } = phase else { return };
-        self.remains.insert(serial, Remains { sandbox, group, base, requests, tries: 0 });
+        let busy = closer.is_some();
+        self.remains.insert(serial, Remains { sandbox, group, base, requests, tries: 0, closer });
+        if !busy {
+            self.remove_remains(serial, now);
+        }
+    }
+
+    /// The disk is freed.
+    pub(super) fn disk_gone(&mut self, serial: u64, now: Duration) {
+        let Some(child) = self.remains.get_mut(&serial).and_then(|remains| remains.closer.take()) else { return };
+        self.poller.remove(&child.pidfd);
+        reap(&child);
         self.remove_remains(serial, now);
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use bailey_protocol::jail::JailOp;
 use bailey_protocol::limits::Limits;
 use tempfile::TempDir;
 
@@ -66,5 +67,23 @@ fn r03_a_cage_without_memory_dies_as_a_whole() {
     let facts = jail.stop(&cage.sandbox);
     assert!(facts.oom_kills > 0, "{facts:?}");
     jail.destroy(&cage.sandbox);
+    jail.leave();
+}
+
+#[test]
+fn a_full_disk_is_freed_behind_the_other_cages() {
+    let data = TempDir::new().unwrap();
+    let mut jail = Jail::start(data.path());
+    let mut cage = jail.park();
+    jail.claim(&cage.sandbox, Limits::default(), &[]);
+    cage.agent.get("dd if=/dev/zero of=/tmp/big bs=1M count=200 2>/dev/null");
+    jail.stop(&cage.sandbox);
+    // Both in one turn of the jail's loop; the second must not wait for the first.
+    let destroy = jail.send(JailOp::Destroy { sandbox: cage.sandbox.clone() }, &[]);
+    let other = jail.send(JailOp::Stop { sandbox: cage.sandbox.clone() }, &[]);
+    let first = jail.receive().unwrap().0;
+    let second = jail.receive().unwrap().0;
+    assert_eq!((first.id, second.id), (other, destroy));
+    assert!(first.result.is_err() && second.result.is_ok());
     jail.leave();
 }
