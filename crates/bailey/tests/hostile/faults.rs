@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use crate::host::{self, within};
 use crate::residue::{Residue, ledger, server_of_its_own};
 use crate::run::Order;
-use crate::server::{Server, User, alone, kill};
+use crate::server::{BRISK, Server, User, alone, kill};
 
 /// A run that is cut short: the answer may be refused, broken off, or whole.
 fn cut_short(server: &Server, user: &User, order: &Order) {
@@ -31,7 +31,7 @@ fn statuses(server: &Server, user: &User) -> Vec<String> {
 fn r19_a_supervisor_killed_at_any_moment_leaves_nothing_for_long() {
     let _guard = alone();
     let _prepared = crate::server::shared();
-    let (mut server, own) = server_of_its_own("killed-jail", "");
+    let (mut server, own) = server_of_its_own("killed-jail", BRISK);
     let ana = server.user("acme", "ana");
     let ledger = ledger(&server, &ana);
     let folder = server.folder.clone();
@@ -70,7 +70,7 @@ fn r19_a_supervisor_killed_at_any_moment_leaves_nothing_for_long() {
 fn d12_a_server_killed_at_any_moment_takes_its_cages_with_it_and_comes_back() {
     let _guard = alone();
     let _prepared = crate::server::shared();
-    let (server, own) = server_of_its_own("killed-serve", "");
+    let (server, own) = server_of_its_own("killed-serve", BRISK);
     let ana = server.user("acme", "ana");
     let ledger = ledger(&server, &ana);
     for step in 0..6_u64 {

@@ -261,6 +261,10 @@ fn f10_what_a_run_leaves_behind_is_data() {
             assert!(top.contains(name), "`{name}` is missing: {top:?}");
         }
         assert_eq!(names("/again"), BTreeSet::new(), "a folder made again came back with its old content");
+        // Nor does it keep anyone from mounting the folders above it.
+        server.run(&ana, &Order::shell("true").data(&ana, folder)).succeeded();
+        let whole = json!([{ "path": "/tenants/acme", "at": "/data", "read_only": true }]);
+        server.run(&ana, &Order::shell("ls /data").with("mounts", whole)).succeeded();
         // A reader with a checkout of it sees links as links, and nothing is followed or run.
         let order = Order::shell(
             "cat /data/plain; readlink /data/to-etc; ls -A /data/again; stat -c %F /data/was-folder; cat /data/was-file/now; \

@@ -11,7 +11,7 @@ use crate::bare::Bare;
 use crate::http::{self, Request};
 use crate::oracle::Canary;
 use crate::run::Order;
-use crate::server::{Server, beside_others, scratch, shared};
+use crate::server::{BRISK, Server, beside_others, scratch, shared};
 
 /// Names that may be in the environment of code.
 const ENVIRONMENT: [&str; 14] = [
@@ -50,7 +50,7 @@ fn o1_the_room_is_empty() {
     let environment = Canary::fresh();
     let folder = scratch().join("empty-room");
     fs::create_dir_all(&folder).unwrap();
-    fs::write(folder.join("config.toml"), "").unwrap();
+    fs::write(folder.join("config.toml"), BRISK).unwrap();
     let server = Server::start_in(&folder, &[("BAILEY_HOSTILE_SECRET", environment.text())]);
     let (ana, gus) = (server.user("acme", "ana"), server.user("globex", "gus"));
 

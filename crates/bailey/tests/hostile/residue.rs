@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::host::{self, Process, within};
 use crate::run::Order;
-use crate::server::{Server, User, alone, cache, scratch};
+use crate::server::{BRISK, Server, User, alone, cache, scratch};
 
 /// Everything that a leak would make grow.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,7 +97,7 @@ fn r20_a_thousand_runs_leave_nothing() {
     const RUNS: usize = 1000;
     let _guard = alone();
     let _prepared = crate::server::shared();
-    let (server, own) = server_of_its_own("residue", "");
+    let (server, own) = server_of_its_own("residue", BRISK);
     let (ana, gus) = (server.user("acme", "ana"), server.user("globex", "gus"));
     let ledger = ledger(&server, &ana);
     let mixed = |from: usize, to: usize| {

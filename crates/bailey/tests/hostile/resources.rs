@@ -295,7 +295,7 @@ fn r08_a_sparse_file_is_never_expanded() {
     let ana = server.user("acme", "ana");
     let before = used(server);
     let start = Instant::now();
-    let order = Order::shell("truncate -s 7E /data/huge || truncate -s 8000G /data/huge; truncate -s 1T /data/large; echo small > /data/small; ls -s /data").data(&ana, "r08");
+    let order = Order::shell("truncate -s 7E /data/huge || truncate -s 8000G /data/huge; truncate -s 1T /data/large; truncate -s 3G /data/fits; echo small > /data/small; ls -s /data").data(&ana, "r08");
     let outcome = server.run(&ana, &order);
     assert!(matches!(outcome.ending(), Ending::Exited { .. }), "{}", outcome.summary());
     assert!(!outcome.result().notices.is_empty(), "{:?}", outcome.result);

@@ -21,6 +21,9 @@ exec 59</root
 exec setpriv --pdeathsig TERM "$@"
 "#;
 
+/// Configuration of every server here: runs that go on at the end are not waited for long.
+pub(crate) const BRISK: &str = "drain_seconds = 2\n";
+
 /// Descriptor numbers that [`CARELESS`] leaves open.
 pub(crate) const LEAKED: std::ops::RangeInclusive<u32> = 10..=59;
 
@@ -83,7 +86,7 @@ pub(crate) fn shared() -> &'static Server {
     SERVER.get_or_init(|| {
         let (sender, receiver) = mpsc::channel();
         let keep = move || {
-            sender.send(Server::start("shared", "")).expect("the test waits");
+            sender.send(Server::start("shared", BRISK)).expect("the test waits");
             loop {
                 std::thread::park();
             }

@@ -1,4 +1,8 @@
 # K05 and its kin: every call that answers with a descriptor of a kind that a sandbox has no use for. All are kept.
+if "root" in sys.argv:
+    as_root()
+
+
 def u32(*values):
     return struct.pack(f"={len(values)}I", *values)
 
@@ -27,6 +31,6 @@ for target in (1, os.getppid()):
         if isinstance(handle, int):
             attempt(syscall, 438, handle, number, 0)
         attempt(os.open, f"/proc/{target}/fd/{number}", os.O_RDWR)
-    for name in ("mem", "exe", "root", "cwd", "environ", "pagemap"):
+    for name in ("mem", "exe", "environ", "pagemap"):
         attempt(os.open, f"/proc/{target}/{name}", os.O_RDONLY)
 hold()
