@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bailey_policy::{Policies, Principal};
-use bailey_protocol::id::{RequestId, RunId, SandboxId};
+use bailey_protocol::id::{RequestId, RunId};
 use bailey_tree::Trees;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
@@ -149,12 +149,9 @@ impl Control {
         &self.0.parts.config
     }
 
-    pub(crate) fn mint_run(&self) -> Result<(RunId, SandboxId), ApiError> {
-        let rng = &self.0.parts.rng;
-        let now = self.now_ms();
-        let run = RunId::mint(now, rng.bytes().map_err(ApiError::internal)?);
-        let sandbox = SandboxId::mint(now, rng.bytes().map_err(ApiError::internal)?);
-        Ok((run, sandbox))
+    pub(crate) fn mint_run(&self) -> Result<RunId, ApiError> {
+        let random = self.0.parts.rng.bytes().map_err(ApiError::internal)?;
+        Ok(RunId::mint(self.now_ms(), random))
     }
 
     pub(crate) fn now_ms(&self) -> u64 {

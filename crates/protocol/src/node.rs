@@ -17,8 +17,6 @@ use crate::wall::WallKind;
 pub struct RunSpec {
     /// The run.
     pub run: RunId,
-    /// The sandbox to serve it; used once.
-    pub sandbox: SandboxId,
     /// Whose run it is.
     pub tenant: TenantId,
     /// What isolates it.
@@ -81,6 +79,8 @@ pub enum RunUpdate {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunStarted {
+    /// The sandbox that serves the run, and no other ever.
+    pub sandbox: SandboxId,
     /// What isolates it.
     pub wall: WallKind,
     /// Why that wall: `requested` or `default`.

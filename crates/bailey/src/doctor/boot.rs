@@ -93,7 +93,6 @@ async fn run_true(
         let (clock, rng) = (clock.clone(), rng.clone());
         move || SandboxId::mint(clock.now_ms(), rng.bytes().unwrap_or_default())
     };
-    let sandbox = mint();
     let node = Node::start(
         socket,
         NodeConfig {
@@ -110,7 +109,6 @@ async fn run_true(
     )?;
     let spec = RunSpec {
         run: RunId::mint(clock.now_ms(), rng.bytes()?),
-        sandbox,
         tenant: "doctor".parse()?,
         wall: WallKind::Container,
         template: base,

@@ -76,8 +76,26 @@ pub(crate) fn cache() -> PathBuf {
     std::env::var_os("BAILEY_CACHE").map_or_else(|| PathBuf::from("/var/cache/bailey"), PathBuf::from)
 }
 
+/// `bailey` with the static programs that belong to it beside it, as `make build` lays them out.
 pub(crate) fn binary() -> PathBuf {
-    PathBuf::from(env!("CARGO_BIN_EXE_bailey"))
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    let make = || {
+        let folder = scratch().join("bin");
+        std::fs::create_dir_all(&folder).expect("a folder for the programs");
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().expect("the target folder");
+        let host = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+        let built = std::env::var_os("BAILEY_STATIC_DIR")
+            .map_or_else(|| target.join("static").join(host).join("static"), PathBuf::from);
+        let programs =
+            [PathBuf::from(env!("CARGO_BIN_EXE_bailey")), built.join("bailey-jail"), built.join("bailey-guest")];
+        for program in programs {
+            let name = program.file_name().expect("a name");
+            std::fs::copy(&program, folder.join(name))
+                .unwrap_or_else(|error| panic!("{}: {error}; `make static` builds it", program.display()));
+        }
+        folder.join("bailey")
+    };
+    FOLDER.get_or_init(make).clone()
 }
 
 /// The server that most cases share. It dies with the test process.

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use bailey_policy::RunCreatePermit;
 use bailey_protocol::api::{RunEventKind, RunResult, Usage};
-use bailey_protocol::id::{RunId, SandboxId, UserId};
+use bailey_protocol::id::{RunId, UserId};
 use bailey_protocol::node::{NodeFault, NodeFaultKind, RunSpec, RunStarted, RunStopped, RunUpdate};
 use bailey_protocol::path::RepoId;
 use tokio::sync::{mpsc, watch};
@@ -56,7 +56,6 @@ pub(super) struct Going {
     pub(super) control: Control,
     pub(super) permit: Arc<RunCreatePermit>,
     pub(super) run: RunId,
-    sandbox: SandboxId,
     pub(super) slices: Vec<Slice>,
     slot: Slot,
     /// Output that may still come.
@@ -100,7 +99,6 @@ impl RunOwner {
         let going = Going {
             permit: Arc::new(permit),
             run: spec.run.clone(),
-            sandbox: spec.sandbox.clone(),
             slices,
             slot,
             allowance: spec.limits.output_bytes.saturating_add(OUTPUT_SLACK),
@@ -231,7 +229,7 @@ impl Going {
     fn started(&self, facts: RunStarted) -> RunEventKind {
         RunEventKind::Started {
             run: self.run.clone(),
-            sandbox: self.sandbox.clone(),
+            sandbox: facts.sandbox,
             wall: facts.wall,
             reason: facts.reason,
             accelerated: facts.accelerated,

@@ -2,7 +2,7 @@
 
 use bailey_policy::{Grant, RunCreatePermit, RunFacts, RunPlan};
 use bailey_protocol::api::{RunList, RunRequest, RunSummary};
-use bailey_protocol::id::{RunId, SandboxId};
+use bailey_protocol::id::RunId;
 use bailey_protocol::node::RunSpec;
 use sha2::{Digest, Sha256};
 use tokio::sync::{mpsc, watch};
@@ -95,12 +95,12 @@ async fn record(
 ) -> Result<Recorded, ApiError> {
     let slot = control.admission().enter(&caller.principal.tenant)?;
     let slices = slices::open(control, allowed).await?;
-    let (run, sandbox) = control.mint_run()?;
+    let run = control.mint_run()?;
     let command = planned.command.join(" ");
     let new = NewRun { run: run.clone(), command, created_ms: control.now_ms(), idempotency, audit };
     match control.db().create_run(permit, new).await? {
         RunCreated::New => {
-            let spec = spec(planned, run, sandbox, caller, &slices);
+            let spec = spec(planned, run, caller, &slices);
             Ok(Recorded::New(Box::new(Ready { spec, slices, slot })))
         }
         RunCreated::Replayed(first) => Ok(Recorded::Before(first)),
@@ -205,10 +205,9 @@ fn audit_entries(control: &Control, caller: &Caller, create: &Grant, allowed: &[
     grants.map(|grant| AuditEntry::allowed(grant, "", Some(&caller.request), now)).collect()
 }
 
-fn spec(planned: PlannedRun, run: RunId, sandbox: SandboxId, caller: &Caller, slices: &[Slice]) -> RunSpec {
+fn spec(planned: PlannedRun, run: RunId, caller: &Caller, slices: &[Slice]) -> RunSpec {
     RunSpec {
         run,
-        sandbox,
         tenant: caller.principal.tenant.clone(),
         wall: planned.wall,
         template: planned.template,

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use bailey_control::node_link::StartRun;
 use bailey_protocol::change::{Header, MAGIC};
+use bailey_protocol::id::SandboxId;
 use bailey_protocol::jail::StopFacts;
 use bailey_protocol::node::{Ending, NodeFault, NodeFaultKind, OutputStream, RunStarted, RunStopped, RunUpdate};
 use bailey_protocol::wall::WallKind;
@@ -109,6 +110,7 @@ pub fn changes(files: &[(&str, &str)]) -> Vec<u8> {
 pub fn started() -> RunUpdate {
     RunUpdate::Started {
         started: RunStarted {
+            sandbox: SandboxId::mint(1, [7; 10]),
             wall: WallKind::Container,
             reason: "default".to_owned(),
             accelerated: None,

@@ -52,6 +52,7 @@ pub(super) fn begin(
         let agent = claimed.machine.take_agent()?;
         let capabilities = claimed.machine.hold().wall().capabilities();
         let started = RunStarted {
+            sandbox: claimed.machine.sandbox().clone(),
             wall: capabilities.kind,
             reason: "requested".to_owned(),
             accelerated: capabilities.accelerated,

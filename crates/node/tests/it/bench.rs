@@ -97,7 +97,6 @@ pub(crate) fn spec(command: &[&str]) -> RunSpec {
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).unwrap();
     RunSpec {
         run: RunId::mint(1, random),
-        sandbox: SandboxId::mint(1, random),
         tenant: "acme".parse().unwrap(),
         wall: WallKind::Container,
         template: "base".parse().unwrap(),

@@ -38,6 +38,7 @@ async fn a_run_tells_its_whole_story() {
     bench.empty().await;
     let (sandbox, order) = bench.wall.orders().pop().unwrap();
     assert_eq!(order.mounts.iter().map(|mount| mount.writable).collect::<Vec<_>>(), [false, true]);
+    assert_eq!(started.sandbox, sandbox, "another sandbox is named than the one that served");
     assert_eq!(bench.wall.destroyed(), [sandbox]);
 }
 
