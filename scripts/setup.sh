@@ -30,7 +30,7 @@ fi
 
 # command:package
 missing=
-for need in gcc:gcc git:git make:make mmdebstrap:mmdebstrap mkfs.erofs:erofs-utils bwrap:bubblewrap; do
+for need in gcc:gcc git:git make:make mmdebstrap:mmdebstrap mkfs.erofs:erofs-utils bwrap:bubblewrap busybox:busybox-static; do
     [ -n "$(PATH="$PATH:/usr/sbin:/sbin" command -v "${need%%:*}")" ] || missing="$missing ${need#*:}"
 done
 [ -e /usr/include/stdio.h ] || missing="$missing libc6-dev"

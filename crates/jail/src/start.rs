@@ -22,6 +22,8 @@ use crate::ledger::Ledger;
 use crate::poller::{Poller, Source};
 use crate::server::Server;
 use crate::supervisor::Supervisor;
+use crate::sweep::Traces;
+use crate::template::Template;
 use crate::wire::Connection;
 use crate::{files, ground, host, server, sweep, template};
 
@@ -44,7 +46,6 @@ pub(crate) fn start(told: &Told) -> Result<Supervisor, JailFault> {
     };
     let kept = node.iter().map(AsFd::as_fd);
     bailey_sys::descriptors::close_all_but(3, kept).or_fence("close inherited descriptors")?;
-    let mount_namespace = || open("/proc/self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
     let host_mounts = mount_namespace().or_fence("open the mount namespace")?;
     ground::leave_host_mounts()?;
     let (ledger, serve) = Ledger::open(&config.data)?;
@@ -64,6 +65,37 @@ pub(crate) fn start(told: &Told) -> Result<Supervisor, JailFault> {
         let _lock = lock(&shared).or_internal("lock /run/bailey")?;
         Tree::open(&groups, ledger.id())?
     };
+    let traces = Traces::of(&tree, ledger.id(), shared).or_internal("remember the cgroups")?;
+    match furnish(told, Found { tree, ledger, uid_folder, host_mounts, slice_device, templates, layout, node }) {
+        Ok((fleet, signals, server, node)) => {
+            Ok(Supervisor { fleet, signals, server, node, traces, garbage: 0, ending: None })
+        }
+        Err(fault) => {
+            traces.remove();
+            Err(fault)
+        }
+    }
+}
+
+/// What the host's own files gave.
+struct Found {
+    tree: Tree,
+    ledger: Ledger,
+    uid_folder: OwnedFd,
+    host_mounts: OwnedFd,
+    slice_device: u64,
+    templates: Vec<Template>,
+    layout: server::root::Layout,
+    node: Option<Connection>,
+}
+
+/// The parts of a supervisor.
+type Parts = (Fleet, OwnedFd, Option<Server>, Option<Connection>);
+
+/// Everything after the cgroups.
+fn furnish(told: &Told, found: Found) -> Result<Parts, JailFault> {
+    let config = &told.config;
+    let Found { tree, ledger, uid_folder, host_mounts, slice_device, templates, layout, node } = found;
     sweep::sweep(&tree)?;
     let poller = Poller::new().or_internal("wait for descriptors")?;
     let signals = bailey_sys::signal::as_descriptor(&SIGNALS).or_internal("take the signals")?;
@@ -85,7 +117,7 @@ pub(crate) fn start(told: &Told) -> Result<Supervisor, JailFault> {
         // A preference: root without CAP_SYS_RESOURCE may not state it, and cages are preferred as victims anyway.
         files::write(CWD, "/proc/self/oom_score_adj", "-900").ok();
     }
-    Ok(Supervisor { fleet, signals, server, node, shared, garbage: 0, ending: None })
+    Ok((fleet, signals, server, node))
 }
 
 fn workshop(
@@ -113,6 +145,10 @@ fn workshop(
         collector_arguments: words(&["bailey-guest", "collect"])?,
         environment: words(&[])?,
     })
+}
+
+fn mount_namespace() -> Result<OwnedFd, Errno> {
+    open("/proc/self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Every cage needs about a dozen descriptors.

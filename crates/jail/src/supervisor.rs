@@ -9,8 +9,9 @@ use crate::fault::OrFault;
 use crate::fleet::Fleet;
 use crate::poller::Source;
 use crate::server::{News, Server};
+use crate::sweep::Traces;
 use crate::wire::{Connection, Received};
-use crate::{clock, log, start, sweep};
+use crate::{clock, log};
 
 /// Requests taken in one turn, so that a flood of them cannot keep the kernel's news waiting.
 const PER_TURN: usize = 16;
@@ -27,8 +28,8 @@ pub(crate) struct Supervisor {
     pub(crate) server: Option<Server>,
     /// The node's socket, while there is a node.
     pub(crate) node: Option<Connection>,
-    /// `/run/bailey`.
-    pub(crate) shared: OwnedFd,
+    /// Removed at the end.
+    pub(crate) traces: Traces,
     /// Messages that were no requests.
     pub(crate) garbage: u64,
     /// Set once everything is to end: until when, and with which code.
@@ -40,6 +41,12 @@ pub(crate) struct Supervisor {
 /// # Errors
 /// When the kernel refuses to wait, or the server cannot be started.
 pub(crate) fn run(mut supervisor: Supervisor) -> Result<u8, JailFault> {
+    let ended = turn(&mut supervisor);
+    supervisor.traces.remove();
+    ended
+}
+
+fn turn(supervisor: &mut Supervisor) -> Result<u8, JailFault> {
     loop {
         let now = clock::now();
         if let Some((deadline, code)) = supervisor.ending
@@ -186,14 +193,10 @@ impl Supervisor {
     }
 
     /// The last things.
-    fn leave(self, code: u8) -> u8 {
+    fn leave(&self, code: u8) -> u8 {
         let whole = self.fleet.is_empty();
         if !whole {
             log::warn("cages are left; the next start removes them", &[]);
-        }
-        match start::lock(&self.shared) {
-            Ok(_lock) => sweep::leave(&self.fleet.shop.tree, self.fleet.ledger.id()),
-            Err(errno) => log::warn("cgroups stay", &[("error", &errno)]),
         }
         if whole { code } else { code.max(1) }
     }

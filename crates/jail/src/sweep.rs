@@ -1,5 +1,6 @@
 //! Removing what an earlier life of the same data folder left: everything below its own cgroups, and nothing else.
 
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use bailey_protocol::jail::{JailFault, JailFaultKind};
@@ -11,6 +12,7 @@ use crate::cgroup::group::{folders, populated, remove_folder};
 use crate::cgroup::tree::Tree;
 use crate::fault::{OrFault, fault};
 use crate::server::enter::GROUP;
+use crate::start::lock;
 use crate::{clock, files, log};
 
 /// How long killed processes may take to end.
@@ -51,16 +53,37 @@ fn wait_for_change(tree: &Tree, moment: Duration) -> Result<(), Errno> {
     poll(&mut [PollFd::new(&events, PollFlags::PRI)], Some(&timeout)).map(drop)
 }
 
-/// Removes the ledger's own folders, and the one that all ledgers share if it is the last. For the end of a jail.
-pub(crate) fn leave(tree: &Tree, ledger: &str) {
-    // The server has ended; a folder that is not there is as wanted.
-    remove_folder(&tree.home, GROUP, 0).ok();
-    for top in tree.v1.iter().map(|hierarchy| &hierarchy.top).chain([&tree.top]) {
-        for (at, name) in [(top, ledger), (top, "../bailey")] {
-            match unlinkat(at, name, AtFlags::REMOVEDIR) {
-                // Others use the shared one.
-                Ok(()) | Err(Errno::BUSY | Errno::NOTEMPTY | Errno::NOENT) => {}
-                Err(errno) => log::warn("a cgroup stays", &[("name", &name), ("error", &errno)]),
+/// What a jail leaves in the cgroups when all its cages are gone.
+#[derive(Debug)]
+pub(crate) struct Traces {
+    /// The folder that all ledgers share, in every hierarchy.
+    tops: Vec<OwnedFd>,
+    ledger: String,
+    /// `/run/bailey`.
+    shared: OwnedFd,
+}
+
+impl Traces {
+    /// Remembers where they are.
+    pub(crate) fn of(tree: &Tree, ledger: &str, shared: OwnedFd) -> Result<Self, Errno> {
+        let tops = tree.v1.iter().map(|hierarchy| &hierarchy.top).chain([&tree.top]);
+        let tops = tops.map(|top| rustix::io::fcntl_dupfd_cloexec(top, 3)).collect::<Result<_, _>>()?;
+        Ok(Self { tops, ledger: ledger.to_owned(), shared })
+    }
+
+    /// Removes the ledger's own folders, and the shared ones if no other ledger has any. For the end of a jail.
+    pub(crate) fn remove(&self) {
+        let Ok(_lock) = lock(&self.shared) else {
+            log::warn("cgroups stay", &[("ledger", &self.ledger)]);
+            return;
+        };
+        for top in &self.tops {
+            for name in [format!("{}/{GROUP}", self.ledger), self.ledger.clone(), "../bailey".to_owned()] {
+                match unlinkat(top, name.as_str(), AtFlags::REMOVEDIR) {
+                    // Others use the shared one, and not every hierarchy has a group for the server.
+                    Ok(()) | Err(Errno::BUSY | Errno::NOTEMPTY | Errno::NOENT) => {}
+                    Err(errno) => log::warn("a cgroup stays", &[("name", &name), ("error", &errno)]),
+                }
             }
         }
     }

@@ -12,14 +12,14 @@ use tempfile::TempDir;
 use crate::harness::{Jail, config};
 
 /// The ledger's name, from the data folder.
-fn ledger(data: &Path) -> String {
+pub(crate) fn ledger(data: &Path) -> String {
     let text = fs::read_to_string(data.join("jail/ledger.json")).unwrap();
     let record: serde_json::Value = serde_json::from_str(&text).unwrap();
     record["id"].as_str().unwrap().to_owned()
 }
 
 /// Folders of that ledger in every hierarchy that the host has mounted.
-fn groups(ledger: &str) -> BTreeSet<PathBuf> {
+pub(crate) fn groups(ledger: &str) -> BTreeSet<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let roots = mounts.lines().filter(|line| line.contains(" - cgroup")).map(|line| line.split(' ').nth(4).unwrap());
     let homes = roots.map(|root| Path::new(root).join("bailey").join(ledger));

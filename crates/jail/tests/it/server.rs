@@ -38,12 +38,16 @@ tell("lives", "x" * (lives + 1))
 "#;
 
 fn launch(data: &Path, script: &str, drain_ms: u64) -> Jail {
+    launch_at(data, script, drain_ms, "127.0.0.1:0".parse().unwrap())
+}
+
+fn launch_at(data: &Path, script: &str, drain_ms: u64, listen: std::net::SocketAddr) -> Jail {
     let limits = serde_json::to_string(&bailey_protocol::limits::Limits::default()).unwrap();
     let text = format!("TEMPLATE = '{}'\nLIMITS = json.loads('{limits}')\n", fixture().digest);
     let script = format!("{}\n{text}\n{script}", PRELUDE);
     let mut config = config(data);
     config.server = Some(ServerLaunch {
-        listen: "127.0.0.1:0".parse().unwrap(),
+        listen,
         binary: std::fs::canonicalize("/usr/bin/python3").unwrap(),
         args: vec!["-c".to_owned(), script],
         env: vec![("GREETING".to_owned(), "hello".to_owned())],
@@ -178,6 +182,16 @@ while True: time.sleep(1)
     jail.signal(Signal::INT);
     assert_eq!(jail.wait(), Some(1));
     assert!(start.elapsed() >= Duration::from_millis(190));
+}
+
+#[test]
+fn an_address_in_use_is_refused_and_leaves_nothing() {
+    let data = TempDir::new().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut jail = launch_at(data.path(), "pass", 1000, taken.local_addr().unwrap());
+    assert_eq!(jail.wait(), Some(1));
+    assert!(!data.path().join("serve/lives").exists());
+    assert!(crate::residue::groups(&crate::residue::ledger(data.path())).is_empty());
 }
 
 #[test]
