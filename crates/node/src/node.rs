@@ -187,7 +187,7 @@ impl Node {
 
     /// Carries out one run; resolves after its last update. `cancel` ends it as cancelled.
     ///
-    /// CANCEL: the run goes on as if nobody listened any more: its sandbox is destroyed.
+    /// CANCEL: the run ends as cancelled, and its sandbox is destroyed.
     pub async fn run(&self, spec: RunSpec, updates: mpsc::Sender<RunUpdate>, cancel: CancellationToken) {
         if self.host.closing.is_cancelled() {
             drop(updates.send(RunUpdate::Failed { fault: fault::unavailable() }).await);
