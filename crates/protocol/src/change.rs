@@ -50,6 +50,8 @@ pub enum NoticeReason {
     TooLarge = 7,
     /// A path longer or deeper than a tree may hold: dropped.
     PathTooLong = 8,
+    /// A name that the tree keeps for itself (`users` at a tenant's root, where users' own trees are): dropped.
+    Reserved = 9,
 }
 
 impl NoticeReason {
@@ -65,6 +67,7 @@ impl NoticeReason {
             6 => Self::Xattr,
             7 => Self::TooLarge,
             8 => Self::PathTooLong,
+            9 => Self::Reserved,
             _ => return None,
         })
     }

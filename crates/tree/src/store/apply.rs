@@ -70,12 +70,12 @@ impl Intake<'_> {
         match reader.next()? {
             Record::End => return Ok(false),
             Record::Notice { path, reason } => self.notice(path, reason),
-            Record::File { path, size, .. } if !self.room.holds(&path) => {
+            Record::File { path, size, .. } if self.room.refuses(&path).is_some() => {
                 reader.skip(size)?;
-                self.notice(path, NoticeReason::PathTooLong);
+                self.refuse(path);
             }
-            Record::Directory { path } | Record::Symlink { path, .. } if !self.room.holds(&path) => {
-                self.notice(path, NoticeReason::PathTooLong);
+            Record::Directory { path } | Record::Symlink { path, .. } if self.room.refuses(&path).is_some() => {
+                self.refuse(path);
             }
             Record::Directory { path } => {
                 let done = self.edits.make_folder(&below(&self.mount, &path));
@@ -99,6 +99,12 @@ impl Intake<'_> {
             }
         }
         Ok(true)
+    }
+
+    fn refuse(&mut self, path: Vec<u8>) {
+        if let Some(reason) = self.room.refuses(&path) {
+            self.notice(path, reason);
+        }
     }
 
     fn notice(&mut self, path: Vec<u8>, reason: NoticeReason) {
@@ -127,6 +133,8 @@ fn edit_error(fault: EditFault, reader: &ChangeReader<'_>) -> TreeError {
 struct Room {
     bytes: usize,
     names: usize,
+    /// Whether the mount is a tenant's root: `/tenants/{tenant}/users/…` names other stores.
+    tenant_root: bool,
 }
 
 impl Room {
@@ -140,10 +148,19 @@ impl Room {
             bytes += inner.len() + 1;
             names += inner.split('/').count();
         }
-        Self { bytes: MAX_PATH_BYTES.saturating_sub(bytes), names: MAX_PATH_DEPTH.saturating_sub(names) }
+        Self {
+            bytes: MAX_PATH_BYTES.saturating_sub(bytes),
+            names: MAX_PATH_DEPTH.saturating_sub(names),
+            tenant_root: repo.user.is_none() && inner.is_empty(),
+        }
     }
 
-    fn holds(&self, path: &[u8]) -> bool {
-        path.len() <= self.bytes && path.split(|byte| *byte == b'/').count() <= self.names
+    /// Why a path cannot be in the tree, if so.
+    fn refuses(&self, path: &[u8]) -> Option<NoticeReason> {
+        if path.len() > self.bytes || path.split(|byte| *byte == b'/').count() > self.names {
+            return Some(NoticeReason::PathTooLong);
+        }
+        let first = path.split(|byte| *byte == b'/').next();
+        (self.tenant_root && first == Some(b"users".as_slice())).then_some(NoticeReason::Reserved)
     }
 }

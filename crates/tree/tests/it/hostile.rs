@@ -71,6 +71,19 @@ fn paths_that_do_not_fit_the_tree_are_dropped_with_a_notice() {
 }
 
 #[test]
+fn a_run_on_a_tenants_root_cannot_fill_the_place_of_its_users_trees() {
+    let bench = Bench::new();
+    let records = [file(b"users/ana/f", b"planted"), file(b"users", b"planted"), file(b"usersx", b"kept")];
+    let applied = bench.store.apply_changes(None, "", &mut &*stream(&records), &meta()).unwrap();
+    let reasons: Vec<_> = applied.notices.iter().map(|(_, reason)| *reason).collect();
+    assert_eq!(reasons, [NoticeReason::Reserved; 2]);
+    let names: Vec<_> = bench.store.list(applied.version.as_ref(), "").unwrap().into_iter().map(|e| e.name).collect();
+    assert_eq!(names, ["usersx"]);
+    let below = bench.store.apply_changes(None, "m", &mut &*stream(&records), &meta()).unwrap();
+    assert!(below.notices.is_empty());
+}
+
+#[test]
 fn notices_are_counted_beyond_what_is_kept() {
     let bench = Bench::new();
     let notice = (Header::Notice { path: b"p", reason: NoticeReason::Device }, &b""[..]);
