@@ -42,8 +42,11 @@ def attempt(what, *args):
 
 
 def read(path, limit=BIG):
-    with open(path, "rb") as file:
-        data = file.read(limit)
+    # Some files of /proc and /dev wait for more; nobody may keep the hunter waiting.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb", 0) as file:
+        data = b""
+        while len(data) < limit and (piece := file.read(limit - len(data))):
+            data += piece
     look(path, data)
     return data
 
@@ -139,7 +142,7 @@ def network(port):
         request = f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
         for host in ("127.0.0.1", "::1", "localhost", "169.254.169.254", "10.0.0.1"):
             attempt(ask, host, port if host not in ("169.254.169.254",) else 80, request)
-    for line in (attempt(read, "/proc/net/unix") or b"").splitlines()[1:50]:
+    for line in (attempt(read, "/proc/net/unix") or b"").splitlines()[1:20]:
         attempt(unix, line.split()[-1])
     attempt(raw_socket)
 

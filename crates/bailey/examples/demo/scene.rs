@@ -22,7 +22,10 @@ pub(crate) fn say(text: &str) {
 
 /// A command as someone would type it.
 pub(crate) fn typed(arguments: &[&str]) {
-    line(&format!("{} {}", paint("1", " $ bailey"), arguments.join(" ")));
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,…".contains(c);
+    let quoted = |word: &&str| if word.chars().all(plain) { (*word).to_owned() } else { format!("'{word}'") };
+    let words: Vec<String> = arguments.iter().map(quoted).collect();
+    line(&format!("{} {}", paint("1", " $ bailey"), words.join(" ")));
 }
 
 pub(crate) fn output(text: &[u8]) {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use bailey_protocol::api::{CommitOutcome, RunEvent, RunEventKind, RunResult};
 use bailey_protocol::id::RunId;
-use bailey_protocol::node::Ending;
+use bailey_protocol::node::{Ending, LimitHit};
 
 use super::Interrupts;
 use crate::client::events::{bytes, is_last};
@@ -137,8 +137,16 @@ fn summarise(result: &RunResult) {
     if let Some(text) = unusual {
         eprintln!("{}", paint.yellow(&text));
     }
-    if !result.limits_hit.is_empty() {
-        let names: Vec<String> = result.limits_hit.iter().map(|hit| format!("{hit:?}").to_lowercase()).collect();
+    // What ended it is said above already.
+    let said = |hit: &&LimitHit| match hit {
+        LimitHit::Timeout => result.ending == Ending::Timeout,
+        LimitHit::Memory => result.ending == Ending::Oom,
+        LimitHit::Output => result.ending == Ending::OutputLimit,
+        LimitHit::Disk | LimitHit::Pids => false,
+    };
+    let names: Vec<String> =
+        result.limits_hit.iter().filter(|hit| !said(hit)).map(|hit| format!("{hit:?}").to_lowercase()).collect();
+    if !names.is_empty() {
         eprintln!("{}", paint.yellow(&format!("limits hit: {}", names.join(", "))));
     }
     if result.output_dropped > 0 {
