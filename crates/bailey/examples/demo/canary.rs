@@ -14,6 +14,14 @@ const MAX_UNPACKED: u64 = 64 << 20;
 /// Packed in packed in packed.
 const MAX_DEPTH: u32 = 3;
 
+/// Bytes to be searched.
+#[derive(Debug)]
+pub(crate) struct Layer {
+    pub(crate) bytes: Vec<u8>,
+    /// Whether they were packed in others.
+    packed: bool,
+}
+
 /// A secret that must not turn up.
 #[derive(Debug, Clone)]
 pub(crate) struct Canary {
@@ -55,11 +63,14 @@ impl Canary {
     }
 
     /// The disguises in which it is among the bytes, those in packed parts included.
-    pub(crate) fn search(&self, haystacks: &[Vec<u8>]) -> Vec<&'static str> {
+    pub(crate) fn search(&self, layers: &[Layer]) -> Vec<&'static str> {
         let mut forms = Vec::new();
         for (form, needle) in &self.needles {
-            if !forms.contains(form) && haystacks.iter().any(|haystack| contains(haystack, needle)) {
-                forms.push(*form);
+            for layer in layers {
+                let form = if layer.packed { "gzip" } else { form };
+                if !forms.contains(&form) && contains(&layer.bytes, needle) {
+                    forms.push(form);
+                }
             }
         }
         forms
@@ -95,14 +106,14 @@ fn aligned(piece: &[u8], skip: usize) -> Vec<Vec<u8>> {
 
 /// The bytes themselves, and whatever is packed in them: gzip and zlib at any place, also behind base64, hex or
 /// reversal of the whole.
-pub(crate) fn unpack(name: &str, data: &[u8]) -> Vec<Vec<u8>> {
-    let mut all = vec![name.as_bytes().to_vec()];
-    layers(data, MAX_DEPTH, &mut all);
+pub(crate) fn unpack(name: &str, data: &[u8]) -> Vec<Layer> {
+    let mut all = vec![Layer { bytes: name.as_bytes().to_vec(), packed: false }];
+    layers(data, false, MAX_DEPTH, &mut all);
     all
 }
 
-fn layers(data: &[u8], depth: u32, all: &mut Vec<Vec<u8>>) {
-    all.push(data.to_vec());
+fn layers(data: &[u8], packed: bool, depth: u32, all: &mut Vec<Layer>) {
+    all.push(Layer { bytes: data.to_vec(), packed });
     if depth == 0 {
         return;
     }
@@ -114,14 +125,14 @@ fn layers(data: &[u8], depth: u32, all: &mut Vec<Vec<u8>>) {
             _ => None,
         };
         if let Some(unpacked) = unpacked {
-            layers(&unpacked, depth - 1, all);
+            layers(&unpacked, true, depth - 1, all);
         }
     }
     // Text may be base64 or hex of something packed, line by line or as a whole.
     let lines = data.split(|byte| byte.is_ascii_whitespace()).filter(|line| line.len() >= 2 * PIECE);
     for line in lines {
         if let Ok(decoded) = STANDARD.decode(line) {
-            layers(&decoded, depth - 1, all);
+            layers(&decoded, packed, depth - 1, all);
         }
     }
 }

@@ -10,7 +10,7 @@ use std::process::Stdio;
 
 use anyhow::{Context as _, bail, ensure};
 
-use crate::canary::{Canary, unpack};
+use crate::canary::{Canary, Layer, unpack};
 use crate::scene::{self, Cell, Row};
 use crate::server::{Server, User};
 use crate::stand_in;
@@ -59,7 +59,7 @@ pub(crate) fn play(server: &Server, folder: &Path, environment: Canary) -> anyho
     }
     let forms = own.search(&inside);
     // A search that finds nothing at all proves nothing.
-    held &= ["plain", "hex", "base64", "reversed"].iter().all(|form| forms.contains(form));
+    held &= ["plain", "hex", "base64", "reversed", "gzip"].iter().all(|form| forms.contains(form));
     rows.push(Row { what: OWN.to_owned(), sandbox: Cell::Found(forms), bare: Cell::NotApplicable });
     scene::table(&rows);
     Ok(held)
@@ -111,7 +111,7 @@ fn plant(server: &Server, folder: &Path, environment: Canary) -> anyhow::Result<
 }
 
 /// Lets the program hunt in a sandbox; gives every byte that came out of it.
-fn hunt_inside(server: &Server, folder: &Path, own: &Canary) -> anyhow::Result<Vec<Vec<u8>>> {
+fn hunt_inside(server: &Server, folder: &Path, own: &Canary) -> anyhow::Result<Vec<Layer>> {
     let acme = server.user("acme", "ana")?;
     put(&acme, folder, &format!("{FOLDER}/own.txt"), &own.text)?;
     let program = examples().join("empty-room/hunt.py").canonicalize()?;
@@ -164,7 +164,7 @@ fn hunt_inside(server: &Server, folder: &Path, own: &Canary) -> anyhow::Result<V
 fn collect(
     user: &User<'_>,
     path: &str,
-    bytes: &mut Vec<Vec<u8>>,
+    bytes: &mut Vec<Layer>,
     files: &mut u64,
     seen: &mut BTreeSet<String>,
 ) -> anyhow::Result<()> {
@@ -258,6 +258,6 @@ fn contains(haystack: &[u8], needle: &str) -> bool {
     haystack.windows(needle.len()).any(|window| window == needle.as_bytes())
 }
 
-fn total(bytes: &[Vec<u8>]) -> usize {
-    bytes.iter().map(Vec::len).sum()
+fn total(bytes: &[Layer]) -> usize {
+    bytes.iter().map(|layer| layer.bytes.len()).sum()
 }

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 
-use crate::canary::Canary;
+use crate::canary::{Canary, Layer};
 use crate::story::examples;
 
 /// First argument of the demo when it plays this part.
@@ -25,7 +25,7 @@ const MEMORY: &str = "memory";
 const LOOT: &str = "tenants/acme/loot";
 
 /// Starts the stand-in with fresh canaries of its own, lets it run the program, and gives them with all that came out.
-pub(crate) fn hunt(folder: &Path, port: &str) -> anyhow::Result<(Vec<Canary>, Vec<Vec<u8>>)> {
+pub(crate) fn hunt(folder: &Path, port: &str) -> anyhow::Result<(Vec<Canary>, Vec<Layer>)> {
     let places = [
         ("server's environment", None),
         ("server's memory", Some(MEMORY)),

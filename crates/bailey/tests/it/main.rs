@@ -1,0 +1,14 @@
+//! The real binaries, end to end: what a user types and what comes of it. Needs root, for the cages.
+//!
+//! Each test starts its own server on a free loopback port with a temporary data folder; the template cache is the
+//! host's. The static `bailey-jail` and `bailey-guest` have to lie beside `bailey` (`make test` puts them there).
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod cli;
+mod doctor;
+mod host;
+mod lifecycle;
+mod readme;
+mod run;
+mod server;
