@@ -51,10 +51,12 @@ impl Bare {
             .env("IMAGE", image())
             .env("ROOT", root)
             .env("FRESH_PROC", if flags.contains(&"--pid") { "1" } else { "" })
-            .stdin(Stdio::null())
+            // Not the null device: root in the bad jail changes the mode of whatever descriptor 0 is.
+            .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
             .expect("start `unshare`");
+        drop(child.stdin.take());
         let stdout = BufReader::new(child.stdout.take().expect("its output"));
         Self { child, stdout, seen: Vec::new() }
     }
