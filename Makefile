@@ -19,6 +19,11 @@ HASHES = BAILEY_JAIL_SHA256=$$(sha256sum < $(BAILEY_STATIC_DIR)/bailey-jail | cu
 SUDO := $(shell test "$$(id -u)" = 0 || echo sudo --preserve-env)
 RUNNER = env $(if $(SUDO),CARGO_TARGET_$(shell echo $(HOST) | tr a-z- A-Z_)_RUNNER="$(SUDO)")
 
+# Beside what building takes, as command:package.
+demo: NEEDS = python3:python3
+test: NEEDS = python3:python3 node:nodejs busybox:busybox-static ip:iproute2 ps:procps
+bench: NEEDS = bwrap:bubblewrap
+
 .PHONY: help build static demo test lint fmt serve bench setup
 
 help: ## Show this
@@ -59,4 +64,4 @@ bench: build ## Measure, against baselines in the same run; writes bench/results
 	@$(RUNNER) $(HASHES) cargo bench --locked -p bailey --bench run
 
 setup:
-	@scripts/setup.sh
+	@scripts/setup.sh $(NEEDS)

@@ -1,5 +1,6 @@
 #!/bin/sh
 # Makes this machine fit to build and run Bailey, or says what it lacks. Does nothing where nothing is missing.
+# Arguments: what else is needed, as COMMAND:DEBIAN-PACKAGE.
 set -eu
 
 say() { printf 'setup: %s\n' "$*" >&2; }
@@ -28,9 +29,8 @@ else
     sudo=sudo
 fi
 
-# command:package
 missing=
-for need in gcc:gcc git:git make:make mmdebstrap:mmdebstrap mkfs.erofs:erofs-utils bwrap:bubblewrap; do
+for need in gcc:gcc git:git make:make mmdebstrap:mmdebstrap mkfs.erofs:erofs-utils "$@"; do
     [ -n "$(PATH="$PATH:/usr/sbin:/sbin" command -v "${need%%:*}")" ] || missing="$missing ${need#*:}"
 done
 # Tests build a root file system from it; one that needs libraries will not do.
