@@ -15,6 +15,7 @@ use bailey_control::db::Sqlite;
 use bailey_control::event_log::EventLogs;
 use bailey_control::node_link::StartRun;
 use bailey_policy::{Entitlement, Policies};
+use bailey_protocol::id::SandboxId;
 use bailey_protocol::jail::StopFacts;
 use bailey_protocol::node::{Ending, RunStarted, RunStopped, RunUpdate};
 use bailey_protocol::wall::WallKind;
@@ -86,6 +87,7 @@ async fn main() {
 async fn idle_node(mut orders: mpsc::Receiver<StartRun>) {
     while let Some(order) = orders.recv().await {
         let started = RunStarted {
+            sandbox: SandboxId::mint(1, [7; 10]),
             wall: WallKind::Container,
             reason: "default".to_owned(),
             accelerated: None,
