@@ -25,8 +25,10 @@ def child(act):
     done, tried = os.pipe()
     pid = os.fork()
     if pid == 0:
+        os.close(done)
         attempt(act)
         attempt(os.write, tried, b"x")
+        attempt(os.close, tried)
         while True:
             time.sleep(3600)
     os.close(tried)
