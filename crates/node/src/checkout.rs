@@ -23,6 +23,9 @@ use crate::tasks::Tasks;
 #[cfg(test)]
 mod tests;
 
+/// Most folders that are kept: each holds a descriptor of the server, however small it is.
+const MOST_FOLDERS: usize = 1024;
+
 /// Writes a tree of a store as a new folder, whole or not at all.
 pub type Fill = Arc<dyn Fn(&RepoId, &TreeId, &Path) -> Result<(), FillError> + Send + Sync>;
 
@@ -249,7 +252,7 @@ impl Shared {
     /// Removes the folders that were not used for longest until the rest fits.
     fn evict(&self) {
         let mut state = self.lock();
-        while state.bytes > self.most_bytes {
+        while state.bytes > self.most_bytes || state.entries.len() > MOST_FOLDERS {
             // Only the map holds it, and the map is locked: nobody can get hold of it any more.
             let idle = state.entries.iter().filter_map(|(key, entry)| match entry {
                 Entry::Ready { folder, used } if Arc::strong_count(folder) == 1 => Some((*used, key)),

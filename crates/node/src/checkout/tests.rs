@@ -122,6 +122,20 @@ async fn what_is_used_least_makes_room_and_what_is_held_stays() {
 }
 
 #[tokio::test]
+async fn r20_folders_without_number_are_not_kept_however_small_they_are() {
+    let bench = Bench::new();
+    let checkouts = bench.open(1 << 40);
+    for number in 0..MOST_FOLDERS + 50 {
+        drop(checkouts.get(&acme(), &format!("{number:040x}").parse().unwrap()).await.unwrap());
+    }
+    while checkouts.shared.in_use() > 0 {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    checkouts.shared.evict();
+    assert!(checkouts.shared.lock().entries.len() <= MOST_FOLDERS);
+}
+
+#[tokio::test]
 async fn what_an_earlier_life_left_is_not_trusted() {
     let bench = Bench::new();
     let path = bench.root.path().join("acme/tenant").join(tree('1').as_str());
