@@ -115,7 +115,10 @@ async fn serve(jail: OwnedFd, listener: OwnedFd, config: ServerConfig) -> anyhow
     let shutdown = CancellationToken::new();
     let signals = stop_on_signal(shutdown.clone()).context("listen for signals")?;
     let signals = tokio_util::task::AbortOnDropHandle::new(runs.spawn(signals));
-    announce(address, config.json).context("say that the server is ready")?;
+    // Whoever started the server may have read its first life's line and gone: no reason to stay down after a restart.
+    if let Err(error) = announce(address, config.json) {
+        tracing::warn!(%error, "nobody reads that the server is ready");
+    }
     bailey_control::http::serve(listener, control, shutdown, Duration::from_millis(config.drain_ms)).await?;
     node.shutdown(TEAR_DOWN).await;
     drop(signals);
