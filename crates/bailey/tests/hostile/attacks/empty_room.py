@@ -111,13 +111,20 @@ def stale():
 search("the environment", repr(dict(os.environ)))
 search("the arguments", repr(sys.argv))
 paths = [path for path in sys.argv[1:] if path.startswith("/")]
-for act in (processes, lines, stale, lambda: files("/"), lambda: told(paths), lambda: handles(paths)):
+for act in (processes, lines, stale, lambda: files("/"), lambda: told(paths)):
     outcome = attempt(act)
     if outcome is not None:
         print("stopped:", outcome)
+sys.stdout.flush()
+# In a child: a filter may end whoever opens files by handle.
+hunter = os.fork()
+if hunter == 0:
+    attempt(handles, paths)
+else:
+    os.waitpid(hunter, 0)
 for nonce, where in found.items():
     print("found", where, nonce.decode())
     print(base64.b64encode(nonce).decode(), nonce.hex(), nonce[::-1].decode())
     sys.stdout.flush()
     os.write(1, gzip.compress(nonce * 2) + b"\n")
-print("hunted", flush=True)
+print("hunted" if hunter else "", flush=True)
