@@ -7,8 +7,10 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::Duration;
 
 use bailey_protocol::jail::{JailFault, JailFaultKind, SERVER_UID};
+use rustix::event::{Timespec, poll};
 use rustix::fs::{
     AtFlags, CWD, FileType, FlockOperation, Gid, Mode, OFlags, RenameFlags, Uid, chmodat, chownat, flock, fstat,
     mkdirat, open, openat, renameat_with,
@@ -17,7 +19,7 @@ use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::{OrFault, fault};
-use crate::files;
+use crate::{clock, files};
 
 const VERSION: u32 = 1;
 const MAX_LEDGER: u64 = 64 * 1024;
@@ -41,6 +43,28 @@ pub(crate) struct Ledger {
     record: Record,
 }
 
+/// How long the lock is waited for. A jail that was killed may have left a child between fork and exec, which shares
+/// its lock until it notices; whoever starts the server again at once must not be refused for that.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+fn take(lock: &OwnedFd) -> Result<(), JailFault> {
+    let step = "lock the data folder";
+    let deadline = clock::now() + PATIENCE;
+    loop {
+        match flock(lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(()),
+            Err(Errno::WOULDBLOCK) if clock::now() < deadline => {
+                let moment = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+                poll(&mut [], Some(&moment)).or_internal(step)?;
+            }
+            Err(Errno::WOULDBLOCK) => {
+                return Err(fault(JailFaultKind::Invalid, step, "another server runs on this data folder"));
+            }
+            Err(errno) => return Err(errno).or_internal(step),
+        }
+    }
+}
+
 impl Ledger {
     /// Makes the data folder and its two parts if they are missing, locks it and reads the record. Returns
     /// `DATA/serve` as well.
@@ -53,14 +77,7 @@ impl Ledger {
         let lock_flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let lock = openat(&folder, "lock", lock_flags, Mode::from_raw_mode(0o600))
             .or_internal("open the data folder's lock")?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(Errno::WOULDBLOCK) => {
-                let message = "another server runs on this data folder";
-                return Err(fault(JailFaultKind::Invalid, "lock the data folder", message));
-            }
-            Err(errno) => return Err(errno).or_internal("lock the data folder"),
-        }
+        take(&lock)?;
         let serve = private_folder(&data, "serve", SERVER_UID).or_internal("open the server's data folder")?;
         let record = read(&folder)?;
         let ledger = Self { folder, _lock: lock, record };
