@@ -11,10 +11,10 @@ RELEASE := $(CARGO_TARGET_DIR)/release
 DEBUG := $(CARGO_TARGET_DIR)/debug
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 # Where the static bailey-jail and bailey-guest are built.
-export BAILEY_STATIC_DIR = $(CARGO_TARGET_DIR)/static/$(HOST)/static
+STATIC_DIR = $(CARGO_TARGET_DIR)/static/$(HOST)/static
 # bailey is built with the hashes of the two, and starts no others.
-HASHES = BAILEY_JAIL_SHA256=$$(sha256sum < $(BAILEY_STATIC_DIR)/bailey-jail | cut -c-64) \
-         BAILEY_GUEST_SHA256=$$(sha256sum < $(BAILEY_STATIC_DIR)/bailey-guest | cut -c-64)
+HASHES = BAILEY_JAIL_SHA256=$$(sha256sum < $(STATIC_DIR)/bailey-jail | cut -c-64) \
+         BAILEY_GUEST_SHA256=$$(sha256sum < $(STATIC_DIR)/bailey-guest | cut -c-64)
 # Programs that need root are built as you and started by sudo.
 SUDO := $(shell test "$$(id -u)" = 0 || echo sudo --preserve-env)
 RUNNER = env $(if $(SUDO),CARGO_TARGET_$(shell echo $(HOST) | tr a-z- A-Z_)_RUNNER="$(SUDO)")
@@ -31,7 +31,7 @@ help: ## Show this
 
 build: setup static ## Build target/release/bailey, with bailey-jail and bailey-guest beside it
 	@env $(HASHES) cargo build --release --locked -p bailey
-	install -m 0755 $(BAILEY_STATIC_DIR)/bailey-jail $(BAILEY_STATIC_DIR)/bailey-guest $(RELEASE)/
+	install -m 0755 $(STATIC_DIR)/bailey-jail $(STATIC_DIR)/bailey-guest $(RELEASE)/
 
 static: setup
 	@RUSTFLAGS="-C target-feature=+crt-static" cargo build --profile static --locked --target $(HOST) \
@@ -47,7 +47,7 @@ test: setup lint static ## Lint, and run every test
 	$(SUDO) $(DEBUG)/bailey template prepare
 	$(RUNNER) cargo test --workspace --exclude bailey --locked --no-fail-fast
 	# Cargo has put its own builds of these two there; the end-to-end tests are about the static ones.
-	install -m 0755 $(BAILEY_STATIC_DIR)/bailey-jail $(BAILEY_STATIC_DIR)/bailey-guest $(DEBUG)/
+	install -m 0755 $(STATIC_DIR)/bailey-jail $(STATIC_DIR)/bailey-guest $(DEBUG)/
 	$(RUNNER) $(HASHES) cargo test -p bailey --locked --no-fail-fast
 
 lint: setup
