@@ -33,7 +33,7 @@ pub(super) struct Datagram {
 impl JailSocket {
     pub(super) fn new(fd: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&fd, true)?;
-        #[expect(deprecated, reason = "sound for an `OwnedFd`; the successor asks for a promise that an `OwnedFd` keeps by itself")]
+        #[expect(deprecated, reason = "sound for an `OwnedFd`; its successor asks for a promise")]
         let fd = AsyncFd::new(fd)?;
         Ok(Self { fd })
     }
