@@ -17,8 +17,10 @@ def keep(nonce):
     if address not in (None, ctypes.c_void_p(-1).value):
         ctypes.memmove(address, secret, len(secret))
     listeners = [socket.socket(socket.AF_UNIX), socket.socket(socket.AF_INET)]
-    listeners[0].bind("\0hostile")
-    listeners[1].bind(("127.0.0.1", 7777))
+    listeners[1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # Outside, someone else may have the name.
+    attempt(listeners[0].bind, "\0hostile")
+    attempt(listeners[1].bind, ("127.0.0.1", 7777))
 
     def serve(listener):
         listener.listen()
@@ -69,5 +71,13 @@ def seek(pids):
 
 if sys.argv[1] == "keep":
     keep(sys.argv[2])
+# Not itself, and not the shim that waits for it: their end would be its own.
 mine = {os.getpid(), os.getppid()}
-seek([int(pid) for pid in sys.argv[2:] if int(pid) not in mine])
+
+
+def own(pid):
+    command = attempt(lambda: open(f"/proc/{pid}/cmdline", "rb").read())
+    return pid in mine or isinstance(command, bytes) and command.startswith(b"sudo")
+
+
+seek([int(pid) for pid in sys.argv[2:] if not own(int(pid))])
