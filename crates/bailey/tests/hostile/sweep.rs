@@ -121,8 +121,19 @@ fn k11_no_upper_layer_protocol_transform_or_multicast_can_be_switched_on() {
     let must: Vec<String> = hostile
         .into_iter()
         .filter(|probe| {
-            let starts =
-                ["tcp ulp", "udp encap", "ip xfrm", "ipv6 xfrm", "ip add", "ipv6 join", "mcast", "attach", "send out"];
+            let starts = [
+                "tcp ulp",
+                "tcp md5",
+                "tcp ao",
+                "udp encap",
+                "ip xfrm",
+                "ipv6 xfrm",
+                "ip add",
+                "ipv6 join",
+                "mcast",
+                "attach",
+                "send out",
+            ];
             starts.iter().any(|start| probe.starts_with(start))
         })
         .collect();

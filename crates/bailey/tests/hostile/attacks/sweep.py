@@ -122,6 +122,9 @@ def options():
     yield "tcp ulp, level with high bits", on_socket(2, 1, 6 | (1 << 40), 31, b"tls")
     yield "tcp repair", on_socket(2, 1, 6, 19, b"\1\0\0\0")
     yield "tcp md5", on_socket(2, 1, 6, 14, b"\0" * 216)
+    yield "tcp md5, with prefix", on_socket(2, 1, 6, 32, b"\0" * 216)
+    for option in (38, 39, 40):
+        yield f"tcp ao {option}", on_socket(2, 1, 6, option, b"\0" * 288)
     yield "udp encap", on_socket(2, 2, 17, 100, b"\2\0\0\0")
     yield "ip xfrm policy", on_socket(2, 2, 0, 17, b"\0" * 168)
     yield "ipv6 xfrm policy", on_socket(10, 2, 41, 35, b"\0" * 168)

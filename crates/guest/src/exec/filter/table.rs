@@ -179,10 +179,11 @@ pub const DENY: &[Row] = &[
     only(libc::SYS_sendmmsg, &[&[Masked(3, 1, 1)]]), only(libc::SYS_recvmmsg, &[&[Masked(3, 1, 1)]]),
 ];
 
-/// (level, option): upper-layer protocols, encapsulation, IPsec policies, multicast, packet filters, crypto sockets.
+/// (level, option): upper-layer protocols, signed segments, encapsulation, IPsec policies, multicast, packet filters, crypto sockets.
 #[rustfmt::skip]
 const SETSOCKOPT: &[&[Check]] = &[
     &[Is(1, 6), Is(2, 31)], // TCP_ULP
+    &[Is(1, 6), Is(2, 14)], &[Is(1, 6), Is(2, 32)], &[Is(1, 6), Is(2, 38)], &[Is(1, 6), Is(2, 39)], &[Is(1, 6), Is(2, 40)], // TCP-MD5, TCP-AO
     &[Is(1, 17), Is(2, 100)], // UDP_ENCAP
     &[Is(1, 0), Is(2, 16)], &[Is(1, 0), Is(2, 17)], &[Is(1, 41), Is(2, 34)], &[Is(1, 41), Is(2, 35)], // IPSEC, XFRM policy
     &[Is(1, 0), Is(2, 35)], &[Is(1, 0), Is(2, 39)], &[Is(1, 0), Is(2, 41)], &[Is(1, 0), Is(2, 42)], &[Is(1, 0), Is(2, 46)], &[Is(1, 0), Is(2, 48)], // IPv4 multicast
