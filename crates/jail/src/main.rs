@@ -18,6 +18,7 @@ mod ground;
 mod host;
 mod ledger;
 mod log;
+mod parent;
 mod poller;
 mod server;
 mod start;

@@ -20,7 +20,7 @@ use rustix::mount::{
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg,
 };
-use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{
     CapabilitiesSecureBits, CapabilitySet, CapabilitySets, Gid, Uid, UnshareFlags, clear_ambient_capability_set,
     remove_capability_from_bounding_set, set_capabilities, set_capabilities_secure_bits, set_thread_groups,
@@ -28,6 +28,7 @@ use rustix::thread::{
 };
 
 use crate::ground::{INERT, place};
+use crate::parent::die_with_the_jail;
 
 /// What PID 1 keeps, inside the cage's user namespace, so that it can start programs under other users.
 pub(crate) const CAPABILITIES: CapabilitySet = CapabilitySet::SETUID
@@ -143,7 +144,7 @@ fn become_guest(plan: &Plan<'_>) -> Result<std::convert::Infallible, Failure> {
     }
     // After the groups were joined: they become the root of what the cage sees.
     namespace::unshare(UnshareFlags::NEWCGROUP).step("make a cgroup namespace")?;
-    become_root()?;
+    become_root(plan.jail.as_fd())?;
     namespace::bring_up_loopback().step("bring up the loopback interface")?;
     rustix::system::sethostname(b"sandbox").step("set the host name")?;
     build_root(root.as_fd(), shm.as_fd())?;
@@ -180,13 +181,12 @@ fn receive_mounts(jail: BorrowedFd<'_>) -> Result<[OwnedFd; 2], Failure> {
 }
 
 /// Becomes uid 0 of the cage, in a session of its own, dying with the jail.
-fn become_root() -> Result<(), Failure> {
+fn become_root(jail: BorrowedFd<'_>) -> Result<(), Failure> {
     rustix::process::setsid().map(drop).step("begin a session")?;
     set_thread_groups(&[]).step("drop the groups")?;
     set_thread_res_gid(Gid::ROOT, Gid::ROOT, Gid::ROOT).step("become gid 0")?;
     set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT).step("become uid 0")?;
-    // After the change of user, which clears it. A jail that died before shows by the closed socket at the start.
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).step("die with the jail")?;
+    die_with_the_jail(jail).step("die with the jail")?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     signal::reset().step("reset the signals")
 }

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use bailey_sys::descriptors;
 use bailey_sys::process::{Child, spawn};
 use rustix::fs::{CWD, Mode, OFlags, open};
 use rustix::io::Errno;
@@ -24,9 +25,11 @@ pub(crate) fn map_range(pid: Pid, base: Base) -> Result<(), Errno> {
 pub(crate) fn for_slices(owner: u32, base: Base) -> Result<OwnedFd, Errno> {
     let (hold, held) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     let child = spawn(UnshareFlags::NEWUSER, || {
-        // Ends with the jail, whose end of the pipe then closes.
-        let mut byte = [0_u8; 1];
-        rustix::io::read(&hold, &mut byte).ok();
+        // Ends with the jail, whose end of the pipe then closes. Not with a copy of that end in this process itself,
+        // nor with copies of the jail's lock and of other cages' streams, which would outlive the jail.
+        if descriptors::close_all_but(3, [hold.as_fd()]).is_ok() {
+            rustix::io::read(&hold, &mut [0_u8; 1]).ok();
+        }
         0
     })?;
     let made = write_maps(child.pid, &format!("{owner} {} 1\n", base.0 + USER)).and_then(|()| open_user(child.pid));

@@ -3,7 +3,7 @@
 use std::ffi::{CString, NulError};
 use std::fs::File;
 use std::io::{IoSlice, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 
 use bailey_protocol::jail::{JailFault, SERVER_UID, ServerLaunch, server_fd, server_path};
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{
     CapabilitiesSecureBits, CapabilitySet, CapabilitySets, Gid, Uid, UnshareFlags, clear_ambient_capability_set,
     remove_capability_from_bounding_set, set_capabilities, set_capabilities_secure_bits, set_thread_groups,
@@ -25,6 +25,7 @@ use rustix::thread::{
 use super::{Failure, Server, Started, root};
 use crate::fault::OrFault;
 use crate::fleet::Fleet;
+use crate::parent::die_with_the_jail;
 use crate::wire::Connection;
 use crate::{files, ground};
 
@@ -111,7 +112,7 @@ fn become_server(plan: &Plan<'_>) -> Result<std::convert::Infallible, Failure> {
     enter_root(&root).map_err(named("enter the root"))?;
     let program = open(server_path::BINARY, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
     let program = program.map_err(named("open the binary"))?;
-    drop_rights().map_err(named("drop rights"))?;
+    drop_rights(plan.jail.as_fd()).map_err(named("drop rights"))?;
     arrange(plan, &program).map_err(named("execute the binary"))
 }
 
@@ -122,7 +123,7 @@ fn enter_root(root: &OwnedFd) -> Result<(), Errno> {
     rustix::process::chdir("/")
 }
 
-fn drop_rights() -> Result<(), Errno> {
+fn drop_rights(jail: BorrowedFd<'_>) -> Result<(), Errno> {
     let (uid, gid) = (Uid::from_raw(SERVER_UID), Gid::from_raw(SERVER_UID));
     rustix::process::setsid()?;
     let files = getrlimit(Resource::Nofile).maximum;
@@ -146,8 +147,7 @@ fn drop_rights() -> Result<(), Errno> {
     set_thread_res_uid(uid, uid, uid)?;
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
-    // After the change of user, which clears it.
-    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    die_with_the_jail(jail)?;
     signal::reset()
 }
 
