@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::host::{self, within};
-use crate::residue::{Residue, ledger, server_of_its_own};
+use crate::residue::{Residue, ledger, server_of_its_own, strays};
 use crate::run::Order;
 use crate::server::{BRISK, Server, User, alone, kill};
 
@@ -50,8 +50,8 @@ fn r19_a_supervisor_killed_at_any_moment_leaves_nothing_for_long() {
             server.signal(Signal::KILL);
             assert!(server.wait(Duration::from_secs(5)));
         });
-        let dead = within(Duration::from_secs(5), || Residue::outside(&ledger, &own)["processes in its cgroups"] == 0);
-        assert!(dead, "step {step}: {:?}", Residue::outside(&ledger, &own));
+        let dead = within(Duration::from_secs(5), || strays(&ledger).is_empty());
+        assert!(dead, "step {step}: {:?}", strays(&ledger));
         server = Server::start_in(&folder, &[("BAILEY_CACHE", &cache)]);
         let stuck = statuses(&server, &ana).into_iter().filter(|status| status.starts_with("running")).count();
         assert_eq!(stuck, 0, "step {step}: runs of an earlier life are said to run");

@@ -52,10 +52,7 @@ impl Residue {
         let mut counts = BTreeMap::new();
         counts.insert("cgroups".to_owned(), host::cgroups(ledger).len());
         counts.insert("loop devices".to_owned(), host::loops(&cache.to_string_lossy()).len());
-        let strays = host::processes().into_iter().filter(|process| {
-            std::fs::read_to_string(process.path("cgroup")).is_ok_and(|groups| groups.contains(ledger))
-        });
-        counts.insert("processes in its cgroups".to_owned(), strays.count());
+        counts.insert("processes in its cgroups".to_owned(), strays(ledger).len());
         counts
     }
 
@@ -64,6 +61,17 @@ impl Residue {
         let differs = keys.filter(|key| self.counts.get(*key) != other.counts.get(*key));
         differs.map(|key| format!("{key}: {:?} -> {:?}", self.counts.get(key), other.counts.get(key))).collect()
     }
+}
+
+/// What runs in a ledger's cgroups. A zombie does not run: reaping it is up to the host's init.
+pub(crate) fn strays(ledger: &str) -> Vec<String> {
+    let inside = |process: &Process| {
+        std::fs::read_to_string(process.path("cgroup")).is_ok_and(|groups| groups.contains(ledger)) && process.alive()
+    };
+    let describe = |process: Process| {
+        format!("{} {:?} {:?} {}", process.0, process.status("State"), process.parent(), process.command_line())
+    };
+    host::processes().into_iter().filter(inside).map(describe).collect()
 }
 
 /// A server with a template cache of its own, so that its loop devices can be told from others'.
