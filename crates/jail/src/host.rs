@@ -37,6 +37,10 @@ pub(crate) fn check() -> Result<(), JailFault> {
     if allowed.trim() == "0" {
         return missing("user namespaces are switched off (user.max_user_namespaces is 0)".to_owned());
     }
+    let started_with = files::read(CWD, "/proc/cmdline").or_fence("check the host")?;
+    if let Some(switch) = uncounted(&started_with) {
+        return missing(format!("the kernel was started with cgroup.memory={switch}; cages need that counted"));
+    }
     let landlock = bailey_sys::landlock::offered();
     if landlock < 2 {
         return missing(format!("the kernel offers Landlock ABI {landlock}; cages need 2"));
@@ -56,6 +60,12 @@ pub(crate) fn check() -> Result<(), JailFault> {
     Ok(())
 }
 
+/// The part of a cage's memory that the kernel was told not to count, from its command line.
+fn uncounted(command_line: &str) -> Option<&str> {
+    let values = command_line.split_whitespace().filter_map(|word| word.strip_prefix("cgroup.memory="));
+    values.flat_map(|value| value.split(',')).find(|switch| ["nosocket", "nokmem"].contains(switch))
+}
+
 /// Whether a module of the running kernel may bring a file system when it is first mounted.
 fn loadable(kind: &str) -> bool {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
@@ -71,7 +81,14 @@ fn version(release: &str) -> Option<(u32, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use super::version;
+    use super::{uncounted, version};
+
+    #[test]
+    fn g01_a_kernel_told_not_to_count_memory_is_refused() {
+        assert_eq!(uncounted("quiet cgroup.memory=nobpf,nokmem ro"), Some("nokmem"));
+        assert_eq!(uncounted("cgroup.memory=nosocket"), Some("nosocket"));
+        assert_eq!(uncounted("quiet cgroup.memory=nobpf nokmem"), None);
+    }
 
     #[test]
     fn releases_are_compared_by_number() {

@@ -305,3 +305,32 @@ fn r08_a_sparse_file_is_never_expanded() {
     assert!(used(server) < before + 64 * MIB);
     assert_eq!(server.get(&ana, "r08/small").body, b"small\n");
 }
+
+/// Bytes that wait in UDP sockets, over all network namespaces of the host.
+fn waiting_datagrams() -> u64 {
+    let text = std::fs::read_to_string("/proc/net/sockstat").unwrap();
+    let line = text.lines().find(|line| line.starts_with("UDP:")).unwrap();
+    line.rsplit(' ').next().unwrap().parse::<u64>().unwrap() * 4096
+}
+
+#[test]
+fn r24_what_waits_in_sockets_is_the_sandboxs_own() {
+    let _guard = alone();
+    let before = waiting_datagrams();
+    let mut arm = Bare::start("bomb", &["sockets", "400"], &[]);
+    arm.ready();
+    assert!(waiting_datagrams() > before + 48 * MIB, "the arm left {} bytes unread", waiting_datagrams() - before);
+    drop(arm);
+    assert!(within(Duration::from_secs(5), || waiting_datagrams() < before + 4 * MIB));
+
+    let server = shared();
+    let ana = server.user("acme", "ana");
+    let order = Order::attack("bomb", &["sockets"]).limit("memory_bytes", 128 * MIB).limit("disk_bytes", 32 * MIB);
+    let live = server.hold(&ana, &order);
+    let most = waiting_datagrams().saturating_sub(before);
+    assert!(most <= 20 * MIB, "{most} bytes of the host's wait in sockets");
+    assert!(server.healthy());
+    let sandbox = live.so_far().sandbox.clone();
+    live.end();
+    assert!(within(Duration::from_secs(5), || cage(&sandbox).is_empty() && waiting_datagrams() < before + 4 * MIB));
+}

@@ -18,6 +18,8 @@ const PERIOD_US: u64 = 100_000;
 /// Groups that a guest may make below its own, and how deep.
 const MAX_DESCENDANTS: &str = "4096";
 const MAX_DEPTH: &str = "4";
+/// Of a cage's memory, the part that its sockets may take on v1, where they are counted apart.
+const SOCKET_SHARE: u64 = 8;
 
 /// A cage's folders. Removing them is explicit: see [`Group::remove`].
 #[derive(Debug)]
@@ -96,7 +98,13 @@ impl Group {
             with_swap()?;
         }
         files::write(memory, "memory.limit_in_bytes", &value).or_fence(step)?;
-        if lower { with_swap() } else { Ok(()) }
+        if lower {
+            with_swap()?;
+        }
+        // Until there is a limit, v1 does not count at all what waits in TCP and UDP sockets: it would be the host's,
+        // and running out of it the host's network's. v2 counts it as memory.
+        let sockets = (bytes / SOCKET_SHARE).to_string();
+        files::write(memory, "memory.kmem.tcp.limit_in_bytes", &sockets).or_fence("limit the memory of sockets")
     }
 
     fn set_pids(&self, tree: &Tree, pids: u32) -> Result<(), JailFault> {

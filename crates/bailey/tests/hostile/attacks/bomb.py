@@ -1,4 +1,4 @@
-# R01, R03, R05, R06, R11, K23: more of everything than there is.
+# R01, R03, R05, R06, R11, R24, K23: more of everything than there is.
 hoard = []
 what, most = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1 << 60
 
@@ -61,5 +61,17 @@ def orphans():
     hold()
 
 
-attempt({"fork": fork, "memory": memory, "disk": disk, "inodes": inodes, "output": output, "orphans": orphans}[what])
+def sockets():
+    """Datagrams that nobody reads, in as many sockets as there are descriptors."""
+    sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sender.setblocking(False)
+    while len(hoard) < most:
+        receiver = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        receiver.bind(("127.0.0.1", 0))
+        hoard.append(receiver)
+        for _ in range(8):
+            attempt(sender.sendto, b"x" * 60000, receiver.getsockname())
+
+
+attempt({"fork": fork, "memory": memory, "disk": disk, "inodes": inodes, "output": output, "orphans": orphans, "sockets": sockets}[what])
 hold()
