@@ -16,8 +16,9 @@ pub fn compile() -> Result<Vec<Program>, CompileError> {
     let rows = |table: &'static [bailey_sys::seccomp::Row]| table.iter().copied();
     Ok(vec![
         Program::compile(rows(table::ALLOW), Answer::Allow, Answer::Errno(ENOSYS), true)?,
-        Program::compile(rows(table::DENY), Answer::Errno(EPERM), Answer::Allow, true)?,
         Program::compile(rows(table::KILL), Answer::Kill, Answer::Allow, true)?,
+        // Last: it refuses the installing of filters.
+        Program::compile(rows(table::DENY), Answer::Errno(EPERM), Answer::Allow, true)?,
     ])
 }
 

@@ -267,6 +267,13 @@ fn k08_x32_and_new_namespaces_and_odd_options_are_refused_by_the_kernel() {
         ((libc::SYS_sendto, [0, 0, 0, 1, 0, 0]), PERM),
         ((libc::SYS_sendto, [0, 0, 0, 0x4000, 0, 0]), Answer::Allow),
         ((libc::SYS_mmap, [0, 4096, 7, 0x22, 0, 0]), Answer::Allow),
+        // Huge pages, however they are asked for.
+        ((libc::SYS_mmap, [0, 4096, 7, 0x4_0022, 0, 0]), PERM),
+        ((libc::SYS_mmap, [0, 4096, 7, 0x5404_0022, 0, 0]), PERM),
+        ((libc::SYS_memfd_create, [0, 1, 0, 0, 0, 0]), Answer::Allow),
+        ((libc::SYS_memfd_create, [0, 21 << 26 | 4, 0, 0, 0, 0]), PERM),
+        ((libc::SYS_shmget, [0, 4096, 0o1600, 0, 0, 0]), Answer::Allow),
+        ((libc::SYS_shmget, [0, 4096, 0o5600, 0, 0, 0]), PERM),
     ];
     for flag in [0x2_0000, 0x200_0000, 0x400_0000, 0x800_0000, 0x1000_0000, 0x2000_0000, 0x4000_0000_u64] {
         rows.push(((libc::SYS_clone, [flag | 17, 0, 0, 0, 0, 0]), PERM));
@@ -314,6 +321,24 @@ fn k10_socket_families() {
     for ((call, wanted), answer) in rows.iter().zip(ask(&programs, &calls)) {
         assert_eq!(answer, *wanted, "{call:x?}");
     }
+}
+
+/// The prober needs the two calls itself, so the filters are read and not asked.
+#[test]
+fn k30_filters_of_the_codes_own_are_refused() {
+    let programs: Vec<Vec<_>> = compile().unwrap().iter().map(|program| program.instructions().collect()).collect();
+    let answer = |call: i64, arguments: [u64; 6]| {
+        let data = Data { number: u32::try_from(call).unwrap(), arch: X86_64, arguments };
+        stacked(&programs, &data, &mut vec![HashSet::new(); programs.len()])
+    };
+    for high in [0, 1 << 32] {
+        assert_eq!(answer(libc::SYS_seccomp, [high | 1, 0, 0, 0, 0, 0]), PERM);
+        assert_eq!(answer(libc::SYS_prctl, [22, high | 2, 0, 0, 0, 0]), PERM);
+    }
+    // Strict mode has no filter; asking what there is costs nothing.
+    assert_eq!(answer(libc::SYS_seccomp, [0; 6]), Answer::Allow);
+    assert_eq!(answer(libc::SYS_prctl, [22, 1, 0, 0, 0, 0]), Answer::Allow);
+    assert_eq!(answer(libc::SYS_prctl, [21, 0, 0, 0, 0, 0]), Answer::Allow);
 }
 
 #[test]

@@ -173,6 +173,12 @@ pub const DENY: &[Row] = &[
     only(libc::SYS_mknodat, &[&[Masked(2, 0xF000, 0x2000)], &[Masked(2, 0xF000, 0x6000)]]),
     only(libc::SYS_ioctl, &[&[Is(1, 0x5412)], &[Is(1, 0x541C)], &[Is(1, 0x5423)], &[Is(1, 0x541D)]]), // TIOCSTI, TIOCLINUX, TIOCSETD, TIOCCONS
     only(libc::SYS_setsockopt, SETSOCKOPT),
+    // Filters of one's own: the kernel compiles each into memory of which the whole host has a few hundred megabytes,
+    // counted for no cgroup, and under locks that the start of every other sandbox takes as well.
+    only(libc::SYS_seccomp, &[&[Is(0, 1)]]), only(libc::SYS_prctl, &[&[Is(0, 22), Is(1, 2)]]),
+    // Huge pages, where the host has set some aside: counted for no cgroup that cages have.
+    only(libc::SYS_mmap, &[&[Masked(3, 0x4_0000, 0x4_0000)]]), only(libc::SYS_memfd_create, &[&[Masked(1, 4, 4)]]),
+    only(libc::SYS_shmget, &[&[Masked(2, 0o4000, 0o4000)]]),
     // MSG_OOB: out-of-band data has been a source of bugs and has no users.
     only(libc::SYS_sendto, &[&[Masked(3, 1, 1)]]), only(libc::SYS_recvfrom, &[&[Masked(3, 1, 1)]]),
     only(libc::SYS_sendmsg, &[&[Masked(2, 1, 1)]]), only(libc::SYS_recvmsg, &[&[Masked(2, 1, 1)]]),
