@@ -69,6 +69,8 @@ async fn accept(agent: Rc<Agent>, listener: UnixListener) {
             serve(&agent, stream).await;
             open.set(open.get() - 1);
         });
+        // Those of a crowd that have left already make room for the ones behind them.
+        tokio::task::yield_now().await;
     }
 }
 
