@@ -52,6 +52,10 @@ fn r19_a_supervisor_killed_at_any_moment_leaves_nothing_for_long() {
         });
         let dead = within(Duration::from_secs(5), || strays(&ledger).is_empty());
         assert!(dead, "step {step}: {:?}", strays(&ledger));
+        // A loop device lasts as long as any process of the dead jail's mount namespace does.
+        let image = own.to_string_lossy();
+        let let_go = within(Duration::from_secs(5), || host::loops(&image).is_empty());
+        assert!(let_go, "step {step}: a child of the dead jail lives: {:?}", host::loops(&image));
         server = Server::start_in(&folder, &[("BAILEY_CACHE", &cache)]);
         let stuck = statuses(&server, &ana).into_iter().filter(|status| status.starts_with("running")).count();
         assert_eq!(stuck, 0, "step {step}: runs of an earlier life are said to run");
