@@ -61,19 +61,6 @@ impl TreePath {
         self.text.get(self.inner..).unwrap_or("")
     }
 
-    /// The names inside the store, outermost first.
-    pub fn inner_names(&self) -> impl Iterator<Item = &str> {
-        self.inner().split('/').filter(|name| !name.is_empty())
-    }
-
-    /// The path of `name` directly below this one.
-    ///
-    /// # Errors
-    /// When `name` is not a single valid name or the result is too long.
-    pub fn join(&self, name: &str) -> Result<Self, IdError> {
-        format!("{}/{name}", self.text).parse()
-    }
-
     /// Whether one of the two paths contains the other, or both are the same.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
@@ -140,8 +127,10 @@ string_newtype!(
 );
 
 string_newtype!(
-    /// The name of a branch, such as `main` or `runs/run_…`: 1–200 bytes of `A-Z a-z 0-9 . _ / -`, a valid git branch.
-    BranchName, "branch name", "use 1 to 200 of A-Z, a-z, 0-9 and `. _ / -`, as git allows for a branch",
+    /// The name of a branch, such as `main` or `runs/run_…`: 1–200 bytes of `A-Z a-z 0-9 . _ / -`, a valid git branch,
+    /// and never what could be taken for a version.
+    BranchName, "branch name",
+    "use 1 to 200 of A-Z, a-z, 0-9 and `. _ / -`, as git allows for a branch, and not 40 hex digits",
     is_branch
 );
 
@@ -242,6 +231,7 @@ fn is_branch(text: &str) -> bool {
             .split('/')
             .all(|part| !part.is_empty() && !part.starts_with('.') && !part.ends_with('.') && !part.ends_with(".lock"))
         && text != "HEAD"
+        && text.parse::<VersionId>().is_err()
 }
 
 #[cfg(test)]
@@ -312,5 +302,7 @@ mod tests {
         for bad in ["", "/a", "a/", "a//b", "-a", ".a", "a..b", "a.lock", "a/.b", "HEAD", "a b", "a~1", "a\n"] {
             assert!(bad.parse::<BranchName>().is_err(), "{bad:?}");
         }
+        // What reads as a version can never be written to as a branch.
+        assert!("0123456789abcdef0123456789abcdef01234567".parse::<BranchName>().is_err());
     }
 }

@@ -1,6 +1,5 @@
 //! How a path came to be what it is: along first parents, which are the versions that a branch had.
 
-use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use bailey_protocol::api::VersionInfo;
@@ -49,25 +48,6 @@ impl Store {
             last = Some(version_id(&id));
         }
         Ok((found, last.filter(|_| next.is_some())))
-    }
-
-    /// Whether `ancestor` is `descendant` or one of the versions that it grew from.
-    ///
-    /// # Errors
-    /// When `descendant` is not here, or storage fails.
-    pub fn is_ancestor(&self, ancestor: &VersionId, descendant: &VersionId) -> Result<bool, TreeError> {
-        let wanted = object_id(ancestor.as_str());
-        let mut queue = VecDeque::from([object_id(descendant.as_str())]);
-        let mut seen = HashSet::new();
-        while let Some(id) = queue.pop_front() {
-            if id == wanted {
-                return Ok(true);
-            }
-            if seen.insert(id) {
-                queue.extend(&self.commit_of(&version_id(&id))?.parents);
-            }
-        }
-        Ok(false)
     }
 
     fn changed(&self, commit: &Commit, parent: Option<&ObjectId>, inner: &str) -> Result<bool, TreeError> {

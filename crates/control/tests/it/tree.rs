@@ -126,7 +126,7 @@ async fn what_cannot_be_written_changes_nothing() {
         ("/v1/tree/tenants/acme", 400, "is_a_folder"),
         ("/v1/tree/tenants/acme/file/below", 400, "not_a_folder"),
         ("/v1/tree/tenants/acme/x?ref=draft", 404, "not_found"),
-        ("/v1/tree/tenants/acme/x?ref=0123456789012345678901234567890123456789", 404, "not_found"),
+        ("/v1/tree/tenants/acme/x?ref=0123456789012345678901234567890123456789", 400, "invalid_query"),
     ] {
         assert_eq!(ana.put(path, "2").await.error(status).error, code, "{path}");
     }
