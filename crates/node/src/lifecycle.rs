@@ -253,6 +253,7 @@ fn ended(ending: Ending, output_dropped: u64, facts: StopFacts) -> Ended {
     };
     let hits = [
         (facts.disk_full, LimitHit::Disk),
+        (facts.files_full, LimitHit::Files),
         (facts.pids_refused > 0, LimitHit::Pids),
         (facts.oom_kills > 0, LimitHit::Memory),
         (ending == Ending::OutputLimit, LimitHit::Output),

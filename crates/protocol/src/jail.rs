@@ -156,8 +156,10 @@ pub struct StopFacts {
     pub oom_kills: u64,
     /// Forks refused for the pids limit.
     pub pids_refused: u64,
-    /// Whether the writable layer had no block or no inode left.
+    /// Whether the writable layer had no block left.
     pub disk_full: bool,
+    /// Whether the writable layer had no inode left.
+    pub files_full: bool,
     /// CPU time used, in microseconds.
     pub cpu_us: u64,
     /// Highest memory use, in bytes.

@@ -145,8 +145,10 @@ pub enum Ending {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitHit {
-    /// The writable layer was full.
+    /// The writable layer had no room for another byte.
     Disk,
+    /// The writable layer had no room for another file, folder or link.
+    Files,
     /// A fork was refused.
     Pids,
     /// The kernel killed a process for memory.

@@ -114,9 +114,9 @@ impl Disk {
         })
     }
 
-    /// Whether no block or no inode is left.
-    pub(crate) fn is_full(&self) -> bool {
-        fstatvfs(&self.mount).is_ok_and(|room| room.f_bavail == 0 || room.f_favail == 0)
+    /// Whether no block is left, and whether no inode is.
+    pub(crate) fn full(&self) -> (bool, bool) {
+        fstatvfs(&self.mount).map_or((false, false), |room| (room.f_bavail == 0, room.f_favail == 0))
     }
 }
 

@@ -25,6 +25,7 @@ pub(crate) fn read(tree: &Tree, group: &Group) -> Result<StopFacts, Errno> {
         oom_kills,
         pids_refused: counter(&files::read(pids, "pids.events")?, "max"),
         disk_full: false,
+        files_full: false,
         // Counted by the v2 tree whatever its controllers.
         cpu_us: counter(&files::read(group.v2(), "cpu.stat")?, "usage_usec"),
         memory_peak_bytes,

@@ -131,7 +131,8 @@ impl Fleet {
             StopFacts::default()
         });
         let oom_kills = counted.oom_kills.max(u64::from(cage.ran_out_of_memory));
-        let facts = StopFacts { disk_full: cage.parts.disk.is_full(), oom_kills, ..counted };
+        let (disk_full, files_full) = cage.parts.disk.full();
+        let facts = StopFacts { disk_full, files_full, oom_kills, ..counted };
         let Phase::Stopping { requests } = std::mem::replace(&mut cage.phase, Phase::Stopped { facts }) else {
             return;
         };

@@ -47,7 +47,7 @@ fn r01_r05_r06_forks_bytes_and_inodes_end_at_their_limits() {
     let (said, _) = cage.agent.run("for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 3 & done");
     assert!(said.contains("can't fork"), "{said}");
     let facts = jail.stop(&cage.sandbox);
-    assert!(facts.pids_refused > 0 && facts.disk_full, "{facts:?}");
+    assert!(facts.pids_refused > 0 && facts.files_full, "{facts:?}");
     jail.destroy(&cage.sandbox);
     jail.leave();
 }

@@ -122,10 +122,12 @@ fn any_event() -> impl Strategy<Value = Event> {
         Just(Ending::Timeout),
         Just(Ending::NodeRestarted),
     ];
-    let facts = (0_u64..2, 0_u64..2, any::<bool>()).prop_map(|(oom_kills, pids_refused, disk_full)| StopFacts {
+    let facts = (0_u64..2, 0_u64..2, any::<bool>(), any::<bool>());
+    let facts = facts.prop_map(|(oom_kills, pids_refused, disk_full, files_full)| StopFacts {
         oom_kills,
         pids_refused,
         disk_full,
+        files_full,
         ..StopFacts::default()
     });
     prop_oneof![

@@ -61,11 +61,11 @@ async fn signals_are_reported() {
 
 #[tokio::test]
 async fn r03_an_oom_kill_is_the_ending_however_the_guest_tells_it() {
-    let facts = StopFacts { oom_kills: 1, disk_full: true, pids_refused: 2, ..StopFacts::default() };
+    let facts = StopFacts { oom_kills: 1, disk_full: true, files_full: true, pids_refused: 2, ..StopFacts::default() };
     for steps in [vec![Step::Say(exited(137))], vec![Step::Die]] {
         let told = bench(steps, Behaviour { facts, ..Behaviour::default() }).run(spec(&["x"])).await;
         assert_eq!(told.ending(), Ending::Oom);
-        assert_eq!(told.stopped().limits_hit, [LimitHit::Disk, LimitHit::Pids, LimitHit::Memory]);
+        assert_eq!(told.stopped().limits_hit, [LimitHit::Disk, LimitHit::Files, LimitHit::Pids, LimitHit::Memory]);
     }
 }
 

@@ -226,7 +226,7 @@ async fn r06_inodes_are_limited(host: &Host) {
     let text = String::from_utf8_lossy(&told.stdout).into_owned();
     let (files, errno) = text.trim().split_once(' ').unwrap();
     assert!((500..1200).contains(&files.parse::<u32>().unwrap()) && errno == "28", "{text}");
-    assert!(told.stopped().limits_hit.contains(&LimitHit::Disk), "{:?}", told.stopped());
+    assert!(told.stopped().limits_hit.contains(&LimitHit::Files), "{:?}", told.stopped());
 }
 
 async fn r11_output_is_limited(host: &Host) {

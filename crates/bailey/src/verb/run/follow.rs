@@ -142,7 +142,7 @@ fn summarise(result: &RunResult) {
         LimitHit::Timeout => result.ending == Ending::Timeout,
         LimitHit::Memory => result.ending == Ending::Oom,
         LimitHit::Output => result.ending == Ending::OutputLimit,
-        LimitHit::Disk | LimitHit::Pids => false,
+        LimitHit::Disk | LimitHit::Files | LimitHit::Pids => false,
     };
     let names: Vec<String> =
         result.limits_hit.iter().filter(|hit| !said(hit)).map(|hit| format!("{hit:?}").to_lowercase()).collect();
