@@ -59,7 +59,7 @@ pub(crate) enum Verb {
     Log(LogArgs),
     /// Show what differs between two versions of a path
     Diff(DiffArgs),
-    /// List runs, or show one
+    /// List your runs, or show one
     Runs(RunsArgs),
     /// Prepare what sandboxes start from
     Template(TemplateArgs),
@@ -223,7 +223,7 @@ pub(crate) struct DiffArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunsArgs {
-    /// The run; all of the tenant's without it
+    /// The run; your latest ones without it
     pub(crate) run: Option<RunId>,
     /// Print what it wrote, and follow it while it goes on
     #[arg(long, requires = "run")]

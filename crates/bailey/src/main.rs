@@ -18,8 +18,14 @@ mod verb;
 use std::process::ExitCode;
 
 use clap::Parser;
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 fn main() -> ExitCode {
+    // First of all: a key or a token in this memory is for no core dump and no debugger of the same user.
+    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        eprintln!("bailey: cannot hide this process's memory: {error}");
+        return ExitCode::from(exit::FAILED);
+    }
     let arguments: Vec<_> = std::env::args_os().collect();
     match cli::Cli::try_parse_from(&arguments) {
         Ok(cli) => verb::carry_out(cli),

@@ -31,7 +31,7 @@ struct File {
     drain_seconds: Option<u32>,
     /// `error`, `warn`, `info` or `debug`.
     log: Option<LogLevel>,
-    /// The most that one run may ask for.
+    /// How many runs there may be at once.
     limits: LimitsFile,
 }
 

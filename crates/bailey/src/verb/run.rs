@@ -14,7 +14,7 @@ pub(super) use interrupt::Interrupts;
 
 use super::{VerbError, connect};
 use crate::cli::{Common, RunArgs};
-use crate::terminal;
+use crate::{exit, terminal};
 
 pub(super) async fn carry_out(args: RunArgs, common: Common) -> Result<ExitCode, VerbError> {
     let client = connect(&common)?;
@@ -29,9 +29,12 @@ pub(super) async fn carry_out(args: RunArgs, common: Common) -> Result<ExitCode,
         return Ok(ExitCode::SUCCESS);
     }
     // Before the request: a Ctrl-C while the sandbox is being claimed must end the run too.
-    let interrupts = Interrupts::listen().map_err(VerbError::Runtime)?;
-    let events = client.post_events("/v1/runs", &request).await?;
-    follow(&client, events, interrupts, common.json).await
+    let mut interrupts = Interrupts::listen().map_err(VerbError::Runtime)?;
+    let Some(events) = interrupts.unless_twice(client.post_events("/v1/runs", &request)).await else {
+        eprintln!("bailey: not waiting for the server's answer; `bailey runs` shows whether the run has begun");
+        return Ok(ExitCode::from(exit::CANCELLED));
+    };
+    follow(&client, events?, interrupts, common.json).await
 }
 
 fn request(args: RunArgs) -> Result<RunRequest, VerbError> {

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use bailey_protocol::api::{RunList, RunStatus, RunSummary};
+use bailey_protocol::api::{RunAccepted, RunList, RunStatus, RunSummary};
 use bailey_protocol::node::Ending;
 
 use super::run::{Interrupts, follow};
@@ -23,6 +23,9 @@ pub(super) async fn carry_out(args: RunsArgs, common: Common) -> Result<ExitCode
     };
     if args.cancel {
         client.tell(&format!("/v1/runs/{run}/cancel")).await?;
+        if common.json {
+            terminal::json(&RunAccepted { run })?;
+        }
         return Ok(ExitCode::SUCCESS);
     }
     if args.follow {

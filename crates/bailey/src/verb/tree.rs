@@ -1,6 +1,7 @@
 //! `ls`, `cat`, `put`, `rm`, `log`, `diff`: the tree.
 
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -187,17 +188,19 @@ fn branch(branch: Option<&bailey_protocol::path::BranchName>) -> Vec<(&'static s
 /// A local file's content and whether it may be executed; of standard input only the content is known.
 async fn upload(local: &Path) -> Result<(Upload, Option<bool>), VerbError> {
     let failed = |source| VerbError::ReadLocal { path: local.display().to_string(), source };
-    if local == Path::new("-") {
-        let mut bytes = Vec::new();
-        std::io::stdin().lock().read_to_end(&mut bytes).map_err(failed)?;
-        return Ok((Upload { content: bytes.into(), length: None }, None));
-    }
-    let file = std::fs::File::open(local).map_err(failed)?;
+    let input = local == Path::new("-");
+    let opened = if input {
+        std::io::stdin().as_fd().try_clone_to_owned().map(std::fs::File::from)
+    } else {
+        std::fs::File::open(local)
+    };
+    let file = opened.map_err(failed)?;
     let facts = file.metadata().map_err(failed)?;
     if facts.is_dir() {
         return Err(VerbError::Input { what: "a folder cannot be written as one file: put its files one by one" });
     }
-    let length = facts.is_file().then_some(facts.len());
+    // Of standard input somebody may have read the start.
+    let length = (facts.is_file() && !input).then_some(facts.len());
     let content = reqwest::Body::wrap_stream(ReaderStream::new(tokio::fs::File::from_std(file)));
-    Ok((Upload { content, length }, Some(facts.mode() & 0o111 != 0)))
+    Ok((Upload { content, length }, (!input).then_some(facts.mode() & 0o111 != 0)))
 }

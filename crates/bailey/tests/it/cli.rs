@@ -43,6 +43,11 @@ fn bytes_pass_unchanged_and_the_executable_bit_is_kept() {
     ana.ok(&["put", local.to_str().unwrap(), "/tenants/acme/tool"]);
     assert!(ana.output(&["cat", "/tenants/acme/tool"]).stdout == bytes);
     assert!(ana.ok(&["ls", "/tenants/acme"]).contains("tool*"));
+    // From standard input, whose position counts, and which says nothing of the executable bit.
+    let mut input = std::fs::File::open(&local).unwrap();
+    std::io::Seek::seek(&mut input, std::io::SeekFrom::Start(50_000)).unwrap();
+    assert!(ana.command(&["put", "-", "/tenants/acme/half"]).stdin(input).status().unwrap().success());
+    assert!(ana.output(&["cat", "/tenants/acme/half"]).stdout == bytes[50_000..]);
     let value = ana.json(&["cat", "/tenants/acme/tool"]);
     assert_eq!(value["size"], 100_000);
     assert!(value["base64"].is_string() && value["text"].is_null());

@@ -67,23 +67,25 @@ fn after_kill_9_of_the_server_alone_the_jail_starts_it_again() {
     ana.put("/tenants/acme/kept", "acknowledged");
     let mark = "600.00390625";
     let child = ana.start(&["run", "--timeout", "10m", "--", "sh", "-c", &format!("echo there; sleep {mark}")]);
-    let parent = server.jail_pid().as_raw_nonzero().to_string();
-    let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
-    let victim = processes
-        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
-        .find(|pid| {
-            let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
-            read("status").contains(&format!("PPid:\t{parent}\n")) && read("cmdline").contains("--supervised")
-        })
-        .and_then(rustix::process::Pid::from_raw)
-        .unwrap();
-    rustix::process::kill_process(victim, Signal::KILL).unwrap();
+    rustix::process::kill_process(server.pid(), Signal::KILL).unwrap();
     assert_eq!(child.wait_with_output().unwrap().status.code(), Some(125));
     eventually("the server is back", || ana.output(&["runs"]).status.success());
     assert!(!runs(mark), "a cage outlived its server");
     assert!(ana.ok(&["runs"]).contains("node restarted"));
     assert_eq!(ana.ok(&["cat", "/tenants/acme/kept"]), "acknowledged");
     assert_eq!(ana.ok(&["run", "--", "echo", "again"]), "again\n");
+}
+
+#[test]
+fn l10_the_memory_of_the_server_is_nobodys_to_read() {
+    let server = Server::start();
+    let process = format!("/proc/{}", server.pid().as_raw_nonzero());
+    let uids = std::fs::read_to_string(format!("{process}/status")).unwrap();
+    let uid = uids.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap().split_whitespace().next().unwrap();
+    assert_ne!(uid, "0");
+    // The kernel gives what belongs to a process that cannot be dumped to root, whoever it runs as.
+    let memory = std::fs::metadata(format!("{process}/mem")).unwrap();
+    assert_eq!(std::os::unix::fs::MetadataExt::uid(&memory), 0);
 }
 
 #[test]

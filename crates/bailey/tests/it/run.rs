@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use rustix::process::{Pid, Signal};
 
-use crate::server::{Server, eventually, runs, text};
+use crate::server::{Server, bailey, eventually, runs, text};
 
 #[test]
 fn output_passes_byte_for_byte_and_the_code_is_the_programs() {
@@ -91,6 +91,20 @@ fn ctrl_c_kills_the_whole_tree_and_waits_for_its_end() {
     child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert!(said.contains("cancelled"), "{said}");
     assert!(ana.ok(&["runs"]).contains("cancelled"));
+}
+
+#[test]
+fn a_server_that_never_answers_does_not_hold_ctrl_c() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut command = bailey();
+    command.env("BAILEY_URL", format!("http://{}", silent.local_addr().unwrap())).env("BAILEY_TOKEN", "x");
+    let mut child = command.args(["run", "--", "true"]).stderr(Stdio::piped()).spawn().unwrap();
+    // It listens for signals before it asks.
+    let (_connection, _) = silent.accept().unwrap();
+    for signal in [Signal::INT, Signal::TERM] {
+        rustix::process::kill_process(Pid::from_child(&child), signal).unwrap();
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
 #[test]

@@ -77,6 +77,20 @@ impl Server {
         Pid::from_child(&self.process)
     }
 
+    /// The server itself, which the supervisor started.
+    pub(crate) fn pid(&self) -> Pid {
+        let parent = format!("PPid:\t{}\n", self.jail_pid().as_raw_nonzero());
+        let processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok);
+        processes
+            .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+            .find(|pid| {
+                let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+                read("status").contains(&parent) && read("cmdline").contains("--supervised")
+            })
+            .and_then(Pid::from_raw)
+            .unwrap()
+    }
+
     pub(crate) fn user(&self, tenant: &str, name: &str) -> User {
         let arguments = ["token", "--tenant", tenant, "--user", name, "--role", "member", "--data"];
         let output = bailey().args(arguments).arg(self.data()).output().unwrap();
