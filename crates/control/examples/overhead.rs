@@ -89,7 +89,6 @@ async fn idle_node(mut orders: mpsc::Receiver<StartRun>) {
         let started = RunStarted {
             sandbox: SandboxId::mint(1, [7; 10]),
             wall: WallKind::Container,
-            reason: "default".to_owned(),
             accelerated: None,
             parked: true,
             fences: Vec::new(),

@@ -16,13 +16,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bailey_protocol::api::{RunEvent, RunEventKind};
 use bailey_protocol::id::RunId;
+use bailey_protocol::limits::MAX_EVENT_LINE;
 use tokio::sync::watch;
 
 pub use reader::{Batch, EventReader};
 pub use writer::EventWriter;
 
-/// Longest line that is ever written or read: the `ended` event with all its notices.
-const MAX_LINE: usize = 8 * 1024 * 1024;
 /// Bytes read at once.
 const CHUNK: usize = 64 * 1024;
 
@@ -35,6 +34,15 @@ pub enum EventLogError {
     /// A log cannot be made or opened.
     #[error("cannot open the event log of `{run}`")]
     Open {
+        /// Whose log.
+        run: RunId,
+        /// Why not.
+        #[source]
+        cause: io::Error,
+    },
+    /// A log cannot be taken away.
+    #[error("cannot remove the event log of `{run}`")]
+    Remove {
         /// Whose log.
         run: RunId,
         /// Why not.
@@ -98,6 +106,14 @@ impl EventLogs {
             .open(self.path(run))
             .map_err(|cause| EventLogError::Open { run: run.clone(), cause })?;
         Ok(EventWriter::new(file, 0, 0))
+    }
+
+    /// Takes away the log of a run that was not made after all. Blocks.
+    ///
+    /// # Errors
+    /// When the file cannot be removed.
+    pub fn remove(&self, run: &RunId) -> Result<(), EventLogError> {
+        std::fs::remove_file(self.path(run)).map_err(|cause| EventLogError::Remove { run: run.clone(), cause })
     }
 
     /// Gives the log of a run that is over its last event, should a crash have kept it from getting there. A line cut
@@ -186,7 +202,7 @@ impl Tail {
             offset += count as u64;
             for piece in chunk.get(..count).unwrap_or_default().split_inclusive(|byte| *byte == b'\n') {
                 line.extend_from_slice(piece);
-                if line.len() > MAX_LINE {
+                if line.len() > MAX_EVENT_LINE {
                     return Err(EventLogError::Broken);
                 }
                 if piece.ends_with(b"\n") {
@@ -204,8 +220,7 @@ impl Tail {
 
 /// Whether a line is an event after which nothing comes.
 fn is_last(line: &[u8]) -> bool {
-    serde_json::from_slice::<RunEvent>(line)
-        .is_ok_and(|event| matches!(event.kind, RunEventKind::Ended(_) | RunEventKind::Failed { .. }))
+    serde_json::from_slice::<RunEvent>(line).is_ok_and(|event| event.kind.is_last())
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The use cases, one function each: every front calls these and nothing below them.
 //!
-//! The first step of each turns the caller's principal into permits; what follows takes nothing else. Every decision,
-//! allowed or denied, is on the audit before the caller learns the outcome.
+//! The first step of each turns the caller's principal into permits; what follows takes nothing else. Every denial, and every
+//! permit that was used, is on the audit before the caller learns the outcome.
 
 mod decide;
 mod landing;

@@ -4,15 +4,13 @@ use std::collections::BTreeMap;
 
 use bailey_protocol::api::{Language, LimitsRequest, MountRequest, RunRequest};
 use bailey_protocol::id::TemplateName;
-use bailey_protocol::limits::{Limits, MAX_ARGS, MAX_ARGS_BYTES, MAX_MOUNTS, MAX_STDIN_BYTES};
+use bailey_protocol::limits::{Limits, MAX_ARGS, MAX_ARGS_BYTES, MAX_CODE_BYTES, MAX_MOUNTS, MAX_STDIN_BYTES};
 use bailey_protocol::path::{BranchName, SandboxPath, TreePath};
-use bailey_protocol::wall::WallKind;
+use bailey_protocol::wall::{WallKind, WallReason};
 
 use crate::api_error::ApiError;
 use crate::config::RunConfig;
 
-/// Largest program text.
-const MAX_CODE_BYTES: usize = 100 * 1024;
 /// Folders inside that the sandbox itself needs.
 const RESERVED: [&str; 4] = ["/proc", "/dev", "/sys", "/run"];
 
@@ -21,6 +19,8 @@ const RESERVED: [&str; 4] = ["/proc", "/dev", "/sys", "/run"];
 pub(crate) struct PlannedRun {
     /// What isolates it.
     pub(crate) wall: WallKind,
+    /// Why that.
+    pub(crate) reason: WallReason,
     /// What it starts from.
     pub(crate) template: TemplateName,
     /// Program and arguments.
@@ -74,6 +74,7 @@ pub(crate) fn plan(request: RunRequest, config: &RunConfig) -> Result<PlannedRun
     }
     Ok(PlannedRun {
         wall: request.wall.unwrap_or(config.default_wall),
+        reason: if request.wall.is_some() { WallReason::Requested } else { WallReason::Default },
         template: request.template.unwrap_or_else(|| config.default_template.clone()),
         command,
         env: request.env,

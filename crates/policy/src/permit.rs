@@ -169,6 +169,8 @@ permit!(
     RunCreatePermit {
         /// The sandbox that was decided on.
         plan: RunPlan,
+        /// What allowed `sudo` inside it, where the plan wants that.
+        as_root: Option<Grant>,
     }
 );
 
@@ -189,7 +191,7 @@ permit!(
 );
 
 permit!(
-    /// Opens the list of the tenant's runs.
+    /// Opens the list of the user's runs.
     RunListPermit {}
 );
 

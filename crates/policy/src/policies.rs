@@ -240,10 +240,8 @@ impl Policies {
         let resource = format!("wall {}, template {}", plan.wall, plan.template);
         let ask = |action| self.authorize(principal, action, &resource, None, self.words.sandbox(principal, plan));
         let grant = ask(Action::RunCreate)?;
-        if plan.root {
-            ask(Action::RunAsRoot)?;
-        }
-        Ok(RunCreatePermit { grant, plan: plan.clone() })
+        let as_root = if plan.root { Some(ask(Action::RunAsRoot)?) } else { None };
+        Ok(RunCreatePermit { grant, plan: plan.clone(), as_root })
     }
 
     /// May `principal` see this run?

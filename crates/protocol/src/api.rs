@@ -10,7 +10,7 @@ use crate::change::NoticeReason;
 use crate::id::{RequestId, RunId, SandboxId, TemplateName, VersionId};
 use crate::node::{Ending, LimitHit};
 use crate::path::{BranchName, SandboxPath, TreePath};
-use crate::wall::WallKind;
+use crate::wall::{WallKind, WallReason};
 
 /// Body of every answer that is not a success.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -150,7 +150,7 @@ pub enum RunEventKind {
         /// What isolates it.
         wall: WallKind,
         /// Why that wall.
-        reason: String,
+        reason: WallReason,
         /// Whether hardware helps, where that means something.
         accelerated: Option<bool>,
         /// Whether a parked sandbox was claimed.
@@ -173,6 +173,17 @@ pub enum RunEventKind {
         /// What to do next.
         hint: String,
     },
+}
+
+impl RunEventKind {
+    /// Whether nothing comes after it.
+    #[must_use]
+    pub fn is_last(&self) -> bool {
+        match self {
+            Self::Ended(_) | Self::Failed { .. } => true,
+            Self::Started { .. } | Self::Stdout(_) | Self::Stderr(_) => false,
+        }
+    }
 }
 
 /// Bytes of output: as text where they are valid UTF-8, else as base64. Exactly one is present.
@@ -224,7 +235,7 @@ pub struct NewVersion {
     /// For a side branch: why the work is not on the branch that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Paths that overlapped, at most 100.
+    /// Paths that overlapped, at most 100 of them and 16 KiB.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<String>,
 }

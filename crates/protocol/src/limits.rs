@@ -12,8 +12,13 @@ pub const MAX_ARGS: usize = 4096;
 pub const MAX_ARGS_BYTES: usize = 128 * 1024;
 /// Largest standard input sent with a run, in bytes.
 pub const MAX_STDIN_BYTES: usize = 1024 * 1024;
-/// Largest JSON body of an API request, in bytes.
-pub const MAX_API_BODY: usize = 2 * 1024 * 1024;
+/// Largest program text sent with a run, in bytes.
+pub const MAX_CODE_BYTES: usize = 100 * 1024;
+/// Largest JSON body of an API request, in bytes: the largest input, program and command line fit however JSON
+/// escapes them (six bytes for one at most).
+pub const MAX_API_BODY: usize = 8 * 1024 * 1024;
+/// Longest line of a run's event stream, in bytes: the `ended` event with all its notices.
+pub const MAX_EVENT_LINE: usize = 8 * 1024 * 1024;
 /// Largest change stream of one mount, in bytes.
 pub const MAX_CHANGE_STREAM: u64 = 4 * 1024 * 1024 * 1024;
 /// Largest number of records in one change stream.
@@ -104,6 +109,12 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_body_holds_the_largest_input_however_it_is_escaped() {
+        let fields = MAX_STDIN_BYTES + MAX_CODE_BYTES + MAX_ARGS_BYTES;
+        assert!(6 * fields + 64 * 1024 <= MAX_API_BODY);
+    }
 
     #[test]
     fn the_defaults_pass_and_a_disk_larger_than_memory_does_not() {

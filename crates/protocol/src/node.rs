@@ -83,8 +83,6 @@ pub struct RunStarted {
     pub sandbox: SandboxId,
     /// What isolates it.
     pub wall: WallKind,
-    /// Why that wall: `requested` or `default`.
-    pub reason: String,
     /// Whether the hardware helps; `None` where the wall has no machine to accelerate.
     pub accelerated: Option<bool>,
     /// Whether a parked sandbox was claimed.

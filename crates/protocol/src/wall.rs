@@ -10,6 +10,16 @@ pub enum WallKind {
     Container,
 }
 
+/// Why a run stands behind its wall.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WallReason {
+    /// The request named it.
+    Requested,
+    /// The request named none, and this is the server's own.
+    Default,
+}
+
 impl WallKind {
     /// The name used in the API.
     #[must_use]

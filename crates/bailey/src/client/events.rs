@@ -1,15 +1,13 @@
 //! A run's events, line by line, as they come. Ends only with the run's ending: everything else is an error.
 
-use bailey_protocol::api::{OutputData, RunEvent, RunEventKind};
+use bailey_protocol::api::{OutputData, RunEvent};
 use bailey_protocol::id::RunId;
+use bailey_protocol::limits::MAX_EVENT_LINE;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::Response;
 
 use super::{ClientError, broken};
-
-/// Longest line: 32 KiB of output as base64, with room for the rest.
-const MAX_LINE: usize = 1024 * 1024;
 
 /// Reads events and checks that none is missing.
 pub(crate) struct Events {
@@ -59,8 +57,8 @@ impl Events {
         let fresh = self.buffer.get(self.searched..).unwrap_or_default();
         let Some(end) = fresh.iter().position(|byte| *byte == b'\n') else {
             self.searched = self.buffer.len();
-            if self.searched > MAX_LINE {
-                return Err(ClientError::BadEvent { what: format!("a line has more than {MAX_LINE} bytes") });
+            if self.searched > MAX_EVENT_LINE {
+                return Err(ClientError::BadEvent { what: format!("a line has more than {MAX_EVENT_LINE} bytes") });
             }
             return Ok(None);
         };
@@ -89,13 +87,5 @@ pub(crate) fn bytes(data: OutputData) -> Result<Vec<u8>, ClientError> {
             STANDARD.decode(text).map_err(|e| ClientError::BadEvent { what: format!("output is no base64: {e}") })
         }
         _ => Err(ClientError::BadEvent { what: "output is neither text nor base64".to_owned() }),
-    }
-}
-
-/// Whether nothing comes after this event.
-pub(crate) fn is_last(kind: &RunEventKind) -> bool {
-    match kind {
-        RunEventKind::Ended(_) | RunEventKind::Failed { .. } => true,
-        RunEventKind::Started { .. } | RunEventKind::Stdout(_) | RunEventKind::Stderr(_) => false,
     }
 }

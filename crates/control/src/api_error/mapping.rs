@@ -114,6 +114,7 @@ impl From<EventLogError> for ApiError {
         let full = match &error {
             EventLogError::MakeFolder(cause)
             | EventLogError::Open { cause, .. }
+            | EventLogError::Remove { cause, .. }
             | EventLogError::Append(cause)
             | EventLogError::Read(cause) => {
                 matches!(cause.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)

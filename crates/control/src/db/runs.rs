@@ -1,8 +1,9 @@
 //! What is remembered of a run.
 
 use bailey_policy::RunFacts;
-use bailey_protocol::api::{RunResult, RunStatus, RunSummary};
+use bailey_protocol::api::{RunResult, RunStatus, RunSummary, Usage};
 use bailey_protocol::id::{RunId, TemplateName};
+use bailey_protocol::node::Ending;
 use bailey_protocol::wall::WallKind;
 use serde::{Deserialize, Serialize};
 
@@ -80,6 +81,22 @@ pub enum RunEnd {
     Failed(RunFailure),
 }
 
+impl RunEnd {
+    /// Of a run that an earlier life of the server left.
+    #[must_use]
+    pub fn node_restarted() -> Self {
+        Self::Ended(RunResult {
+            ending: Ending::NodeRestarted,
+            limits_hit: Vec::new(),
+            output_dropped: 0,
+            versions: Vec::new(),
+            notices: Vec::new(),
+            more_notices: 0,
+            usage: Usage::default(),
+        })
+    }
+}
+
 /// Why a run could not be carried out, as its `failed` event says it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -125,7 +142,11 @@ impl RunRecord {
     /// Where it is in its life.
     #[must_use]
     pub fn status(&self) -> RunStatus {
-        status(self.end.as_ref())
+        match &self.end {
+            None => RunStatus::Running,
+            Some(RunEnd::Ended(_)) => RunStatus::Ended,
+            Some(RunEnd::Failed(_)) => RunStatus::Failed,
+        }
     }
 
     /// As listed.
@@ -143,13 +164,5 @@ impl RunRecord {
                 Some(RunEnd::Failed(_)) | None => None,
             },
         }
-    }
-}
-
-fn status(end: Option<&RunEnd>) -> RunStatus {
-    match end {
-        None => RunStatus::Running,
-        Some(RunEnd::Ended(_)) => RunStatus::Ended,
-        Some(RunEnd::Failed(_)) => RunStatus::Failed,
     }
 }

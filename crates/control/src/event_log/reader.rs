@@ -4,10 +4,11 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
+use bailey_protocol::limits::MAX_EVENT_LINE;
 use bytes::{Bytes, BytesMut};
 use tokio::sync::watch;
 
-use super::{CHUNK, EventLogError, MAX_LINE, Progress};
+use super::{CHUNK, EventLogError, Progress};
 
 /// Whole lines of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,7 +71,7 @@ impl EventReader {
         .await
         .map_err(|_panicked| EventLogError::Broken)?
         .map_err(EventLogError::Read)?;
-        if bytes.is_empty() || self.rest.len() + bytes.len() > MAX_LINE + CHUNK {
+        if bytes.is_empty() || self.rest.len() + bytes.len() > MAX_EVENT_LINE + CHUNK {
             return Err(EventLogError::Broken);
         }
         self.offset += bytes.len() as u64;

@@ -5,9 +5,10 @@ use std::io::Write;
 use std::sync::Arc;
 
 use bailey_protocol::api::{RunEvent, RunEventKind};
+use bailey_protocol::limits::MAX_EVENT_LINE;
 use tokio::sync::watch;
 
-use super::{EventLogError, MAX_LINE, Progress};
+use super::{EventLogError, Progress};
 
 /// Appends to one log. Dropping it before the last event makes every reader's stream visibly broken.
 #[derive(Debug)]
@@ -62,12 +63,12 @@ impl EventWriter {
         let mut over = false;
         for kind in kinds {
             self.seq += 1;
-            over |= matches!(kind, RunEventKind::Ended(_) | RunEventKind::Failed { .. });
+            over |= kind.is_last();
             let start = text.len();
             let event = RunEvent { seq: self.seq, time_ms, kind };
             let encoded = serde_json::to_writer(&mut text, &event);
             text.push(b'\n');
-            if encoded.is_err() || text.len() - start > MAX_LINE {
+            if encoded.is_err() || text.len() - start > MAX_EVENT_LINE {
                 return Err(EventLogError::Encode { seq: self.seq });
             }
         }

@@ -47,17 +47,17 @@ impl Control {
     }
 
     /// As [`Control::audit`], with the outcome taken from `result`, which is handed back.
-    pub(crate) async fn audited<T>(
+    pub(crate) async fn audited<'a, T>(
         &self,
         caller: &Caller,
-        grant: &Grant,
+        grants: impl IntoIterator<Item = &'a Grant>,
         result: Result<T, ApiError>,
     ) -> Result<T, ApiError> {
         let outcome = match &result {
             Ok(_) => "ok",
             Err(error) => error.code,
         };
-        self.audit(caller, [grant], outcome).await?;
+        self.audit(caller, grants, outcome).await?;
         result
     }
 }

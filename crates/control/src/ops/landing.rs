@@ -25,6 +25,11 @@ use crate::db::{DbError, RefMove};
 /// on the same database could move it.
 const MAX_ROUNDS: usize = 8;
 
+/// Most conflicts that one piece of work tells.
+const MAX_CONFLICTS: usize = 100;
+/// Most bytes of them, so that the last event's line holds those of every mount.
+const MAX_CONFLICT_BYTES: usize = 16 * 1024;
+
 /// Versions that wait to get onto their branch.
 #[derive(Debug)]
 pub(super) struct Work {
@@ -142,8 +147,12 @@ fn aside(
     mut conflicts: Vec<String>,
     on_conflict: OnConflict<'_>,
 ) -> Result<Plan, ApiError> {
-    const MOST: usize = 100;
-    conflicts.truncate(MOST);
+    let mut bytes = 0;
+    let told = conflicts.iter().take(MAX_CONFLICTS).take_while(|path| {
+        bytes += path.len();
+        bytes <= MAX_CONFLICT_BYTES
+    });
+    conflicts.truncate(told.count());
     match on_conflict {
         OnConflict::Refuse => Err(ApiError::new(
             ErrorKind::Conflict,

@@ -1,11 +1,9 @@
 //! The first thing after a start: runs that an earlier life of the server left are over.
 
-use bailey_protocol::api::{RunEventKind, RunResult, Usage};
-use bailey_protocol::node::Ending;
-
 use super::decide::blocking;
 use crate::api_error::ApiError;
 use crate::control::Control;
+use crate::db::RunEnd;
 
 /// Ends every run that was going, in the database and in its log.
 pub(crate) async fn end_lost_runs(control: &Control) -> Result<(), ApiError> {
@@ -19,23 +17,11 @@ pub(crate) async fn end_lost_runs(control: &Control) -> Result<(), ApiError> {
     blocking(move || {
         for run in lost {
             // A log that cannot be completed now is completed for its first reader.
-            if let Err(error) = logs.complete(&run, now, RunEventKind::Ended(node_restarted())) {
+            if let Err(error) = logs.complete(&run, now, RunEnd::node_restarted().into()) {
                 tracing::warn!(%run, error = &error as &dyn std::error::Error, "the end is not in the log");
             }
         }
         Ok(())
     })
     .await
-}
-
-fn node_restarted() -> RunResult {
-    RunResult {
-        ending: Ending::NodeRestarted,
-        limits_hit: Vec::new(),
-        output_dropped: 0,
-        versions: Vec::new(),
-        notices: Vec::new(),
-        more_notices: 0,
-        usage: Usage::default(),
-    }
 }

@@ -9,18 +9,18 @@ use bailey_protocol::id::VersionId;
 use bailey_protocol::limits::MAX_CHANGE_STREAM;
 use bailey_protocol::node::{Ending, RunUpdate};
 use bailey_protocol::path::{RepoId, TreePath};
-use bailey_tree::{Applied, CommitMeta};
+use bailey_tree::{Applied, CommitMeta, MAX_NOTICES};
 use tokio::runtime::Handle;
 
 use super::decide::blocking;
 use super::landing::{self, Landed, OnConflict, Work};
-use super::run_owner::{Going, failure, node_failure, record_end};
+use super::run_owner::{Going, failure, record_end};
 use crate::api_error::ApiError;
 use crate::db::{RefMove, RunEnd, RunFailure};
 use crate::pipe::{PipeWriter, pipe};
 
-/// Most notices in a result.
-const MAX_NOTICES: usize = 1000;
+/// Most bytes of the paths of a result's notices, so that the last event's line holds them however JSON escapes them.
+const MAX_NOTICE_BYTES: usize = 512 * 1024;
 
 /// What all mounts of a run brought.
 #[derive(Debug, Default)]
@@ -28,7 +28,22 @@ pub(super) struct Collected {
     /// Per store: the versions that its mounts made, each grown from the one before, and which mounts those were.
     pub(super) works: HashMap<RepoId, Chain>,
     pub(super) notices: Vec<Notice>,
+    /// Of the notices' paths.
+    notice_bytes: usize,
     pub(super) more_notices: u64,
+}
+
+impl Collected {
+    /// Keeps a notice while there is room, else counts it.
+    fn take(&mut self, notice: Notice) {
+        let bytes = self.notice_bytes + notice.path.len();
+        if self.notices.len() < MAX_NOTICES && bytes <= MAX_NOTICE_BYTES {
+            self.notice_bytes = bytes;
+            self.notices.push(notice);
+        } else {
+            self.more_notices += 1;
+        }
+    }
 }
 
 /// Versions of one store, each with the index of its mount.
@@ -45,11 +60,7 @@ impl Going {
             let applied = self.apply(index, base, ending).await?;
             collected.more_notices += applied.more_notices;
             for (inside, reason) in applied.notices {
-                if collected.notices.len() < MAX_NOTICES {
-                    collected.notices.push(notice(&path, &inside, reason));
-                } else {
-                    collected.more_notices += 1;
-                }
+                collected.take(notice(&path, &inside, reason));
             }
             if let Some(version) = applied.version {
                 collected.works.entry(repo).or_default().push((index, version));
@@ -57,7 +68,7 @@ impl Going {
         }
         match self.next().await? {
             RunUpdate::Done => Ok(collected),
-            RunUpdate::Failed { fault } => Err(node_failure(fault)),
+            RunUpdate::Failed { fault } => Err(self.failed(fault)),
             RunUpdate::Started { .. }
             | RunUpdate::Output { .. }
             | RunUpdate::Stopped { .. }
@@ -102,7 +113,7 @@ impl Going {
                     }
                     return Ok(());
                 }
-                RunUpdate::Failed { fault } => return Err(node_failure(fault)),
+                RunUpdate::Failed { fault } => return Err(self.failed(fault)),
                 RunUpdate::Started { .. }
                 | RunUpdate::Output { .. }
                 | RunUpdate::Stopped { .. }

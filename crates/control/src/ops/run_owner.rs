@@ -17,8 +17,9 @@ use std::sync::Arc;
 use bailey_policy::RunCreatePermit;
 use bailey_protocol::api::{RunEventKind, RunResult, Usage};
 use bailey_protocol::id::{RunId, UserId};
-use bailey_protocol::node::{NodeFault, NodeFaultKind, RunSpec, RunStarted, RunStopped, RunUpdate};
+use bailey_protocol::node::{NodeFault, NodeFaultKind, RunStarted, RunStopped, RunUpdate};
 use bailey_protocol::path::RepoId;
+use bailey_protocol::wall::WallReason;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -40,14 +41,13 @@ const OUTPUT_SLACK: u64 = 1024 * 1024;
 /// Tries to record an end while the database is too busy, each of which waits by itself.
 const MAX_END_TRIES: usize = 5;
 
-/// A run that waits for its log.
+/// A run's log and its place among those that are going. It is there before the run is recorded, so that whoever can
+/// see the run can follow it.
 #[derive(Debug)]
-pub(super) struct RunOwner {
-    control: Control,
-    permit: RunCreatePermit,
-    ready: Ready,
-    updates: mpsc::Receiver<RunUpdate>,
+pub(super) struct RunLog {
+    writer: EventWriter,
     cancel: CancellationToken,
+    _listed: Listed,
 }
 
 /// A run under way.
@@ -57,72 +57,74 @@ pub(super) struct Going {
     pub(super) permit: Arc<RunCreatePermit>,
     pub(super) run: RunId,
     pub(super) slices: Vec<Slice>,
+    reason: WallReason,
     slot: Slot,
+    started: bool,
+    /// The node went away from under the started run: nobody's fault but the operator's.
+    node_gone: bool,
     /// Output that may still come.
     allowance: u64,
     updates: mpsc::Receiver<RunUpdate>,
-    cancel: CancellationToken,
     /// Updates that have come and wait their turn.
     inbox: VecDeque<RunUpdate>,
     /// Events that are not in the log yet.
     pending: Vec<RunEventKind>,
     encoder: OutputEncoder,
-    writer: EventWriter,
-    listed: Listed,
+    log: RunLog,
 }
 
-impl RunOwner {
-    pub(super) fn new(
-        control: &Control,
-        permit: RunCreatePermit,
-        ready: Ready,
-        updates: mpsc::Receiver<RunUpdate>,
-        cancel: CancellationToken,
-    ) -> Self {
-        Self { control: control.clone(), permit, ready, updates, cancel }
+impl RunLog {
+    /// Starts the log of a run that is about to be recorded.
+    pub(super) async fn open(control: &Control, run: &RunId) -> Result<Self, ApiError> {
+        let (logs, name) = (control.logs().clone(), run.clone());
+        let writer = blocking(move || Ok(logs.create(&name)?)).await?;
+        let cancel = control.run_cancellation();
+        let live = LiveRun { progress: writer.progress(), cancel: cancel.clone() };
+        Ok(Self { _listed: control.live().list(run, live), cancel, writer })
     }
 
-    /// Starts the log, from which on the run can be followed. A run that cannot have one is over as failed.
-    pub(super) async fn open_log(self) -> Result<(Going, RunSpec), ApiError> {
-        let Self { control, permit, ready: Ready { spec, slices, slot }, updates, cancel } = self;
-        let (logs, run) = (control.logs().clone(), spec.run.clone());
-        let writer = match blocking(move || Ok(logs.create(&run)?)).await {
-            Ok(writer) => writer,
-            Err(error) => {
-                let end = RunEnd::Failed(failure("log_failed", error.message.clone(), &error.hint));
-                control.db().end_run(&permit, &spec.run, end, Vec::new(), control.now_ms()).await?;
-                return Err(error);
-            }
-        };
-        let live = LiveRun { progress: writer.progress(), cancel: cancel.clone() };
-        let listed = control.live().list(&spec.run, live);
-        let going = Going {
-            permit: Arc::new(permit),
-            run: spec.run.clone(),
-            slices,
-            slot,
-            allowance: spec.limits.output_bytes.saturating_add(OUTPUT_SLACK),
-            updates,
-            cancel,
-            inbox: VecDeque::with_capacity(UPDATES_IN_FLIGHT),
-            pending: Vec::new(),
-            encoder: OutputEncoder::default(),
-            writer,
-            listed,
-            control,
-        };
-        Ok((going, spec))
+    /// Takes the log of a run away that was not recorded.
+    pub(super) async fn discard(self, control: &Control, run: &RunId) {
+        drop(self);
+        let (logs, name) = (control.logs().clone(), run.clone());
+        if let Err(error) = blocking(move || Ok(logs.remove(&name)?)).await {
+            tracing::warn!(%run, cause = error.cause_chain(), "an empty log is left");
+        }
     }
 }
 
 impl Going {
+    /// Takes over a run that is recorded, and gives the order for the node.
+    pub(super) fn new(control: Control, permit: RunCreatePermit, ready: Ready) -> (Self, StartRun) {
+        let Ready { spec, reason, slices, slot, log } = ready;
+        let (updates, received) = mpsc::channel(UPDATES_IN_FLIGHT);
+        let going = Self {
+            permit: Arc::new(permit),
+            run: spec.run.clone(),
+            slices,
+            reason,
+            slot,
+            started: false,
+            node_gone: false,
+            allowance: spec.limits.output_bytes.saturating_add(OUTPUT_SLACK),
+            updates: received,
+            inbox: VecDeque::with_capacity(UPDATES_IN_FLIGHT),
+            pending: Vec::new(),
+            encoder: OutputEncoder::default(),
+            log,
+            control,
+        };
+        let order = StartRun { spec, updates, cancel: going.log.cancel.clone() };
+        (going, order)
+    }
+
     pub(super) fn user(&self) -> &UserId {
         self.permit.user()
     }
 
     /// What readers of the log wait on.
     pub(super) fn progress(&self) -> watch::Receiver<Progress> {
-        self.writer.progress()
+        self.log.writer.progress()
     }
 
     /// Sees the run to its end.
@@ -131,6 +133,8 @@ impl Going {
         let landed = match self.carry_out(order).await {
             Ok((result, works)) if works.is_empty() => Err(RunEnd::Ended(result)),
             Ok((result, works)) => self.land(result, works).await.map_err(RunEnd::Failed),
+            // As it ends where this server does not live to see it.
+            Err(_) if self.node_gone => Err(RunEnd::node_restarted()),
             Err(failure) => Err(RunEnd::Failed(failure)),
         };
         match landed {
@@ -147,7 +151,7 @@ impl Going {
             return Err(failure("node_unavailable", message, "Try again in a few seconds."));
         }
         let stopped = self.until_stopped().await?;
-        let Collected { works, notices, more_notices } = self.collect(&stopped.ending).await?;
+        let Collected { works, notices, more_notices, .. } = self.collect(&stopped.ending).await?;
         let result = RunResult {
             ending: stopped.ending,
             limits_hit: stopped.limits_hit,
@@ -165,14 +169,13 @@ impl Going {
     }
 
     async fn until_stopped(&mut self) -> Result<RunStopped, RunFailure> {
-        let mut started = false;
         loop {
             match self.next().await? {
-                RunUpdate::Started { started: facts } if !started => {
-                    started = true;
-                    self.pending.push(self.started(facts));
+                RunUpdate::Started { started: facts } if !self.started => {
+                    self.started = true;
+                    self.pending.push(self.beginning(facts));
                 }
-                RunUpdate::Output { stream, data } if started => {
+                RunUpdate::Output { stream, data } if self.started => {
                     self.allowance = self
                         .allowance
                         .checked_sub(data.len() as u64)
@@ -184,7 +187,7 @@ impl Going {
                     self.pending.extend(rest);
                     return Ok(stopped);
                 }
-                RunUpdate::Failed { fault } => return Err(node_failure(fault)),
+                RunUpdate::Failed { fault } => return Err(self.failed(fault)),
                 RunUpdate::Started { .. }
                 | RunUpdate::Output { .. }
                 | RunUpdate::Changes { .. }
@@ -214,10 +217,16 @@ impl Going {
             return Ok(());
         }
         let events = std::mem::take(&mut self.pending);
-        self.writer.append(self.control.now_ms(), events).await.map_err(|error| {
+        self.log.writer.append(self.control.now_ms(), events).await.map_err(|error| {
             tracing::error!(run = %self.run, error = &error as &dyn std::error::Error, "events cannot be kept");
             failure("output_lost", "the run's output could not be kept", "Ask the operator for room.")
         })
+    }
+
+    /// What the node's last word means for the run.
+    pub(super) fn failed(&mut self, fault: NodeFault) -> RunFailure {
+        self.node_gone = self.started && fault.kind == NodeFaultKind::Unavailable;
+        node_failure(fault)
     }
 
     /// A node that breaks the protocol is not believed in anything else.
@@ -226,12 +235,12 @@ impl Going {
         failure("node_failed", "the node broke off", "Create the run again; tell the operator if it happens again.")
     }
 
-    fn started(&self, facts: RunStarted) -> RunEventKind {
+    fn beginning(&self, facts: RunStarted) -> RunEventKind {
         RunEventKind::Started {
             run: self.run.clone(),
             sandbox: facts.sandbox,
             wall: facts.wall,
-            reason: facts.reason,
+            reason: self.reason,
             accelerated: facts.accelerated,
             parked: facts.parked,
             fences: facts.fences,
@@ -241,10 +250,8 @@ impl Going {
     /// Makes the end durable, and only then tells it. Where it cannot be recorded, the stream breaks off visibly and
     /// the next start ends the run.
     async fn conclude(self, end: RunEnd) {
-        if let RunEnd::Failed(_) = &end {
-            // Whatever of it still runs is not wanted any more.
-            self.cancel.cancel();
-        }
+        // Whatever of it still runs is not wanted any more.
+        self.log.cancel.cancel();
         match record_end(&self.control, &self.permit, &self.run, &end, &[]).await {
             Ok(()) => self.tell(end).await,
             Err(error) => {
@@ -260,10 +267,10 @@ impl Going {
         drop(self.slot);
         let mut events = std::mem::take(&mut self.pending);
         events.push(end.into());
-        if let Err(error) = self.writer.append(self.control.now_ms(), events).await {
+        if let Err(error) = self.log.writer.append(self.control.now_ms(), events).await {
             tracing::error!(run = %self.run, error = &error as &dyn std::error::Error, "the end is not in the log");
         }
-        drop(self.listed);
+        drop(self.log);
     }
 }
 
@@ -288,7 +295,7 @@ pub(super) fn failure(error: &str, message: impl Into<String>, hint: &str) -> Ru
     RunFailure { error: error.to_owned(), message: message.into(), hint: hint.to_owned() }
 }
 
-pub(super) fn node_failure(fault: NodeFault) -> RunFailure {
+fn node_failure(fault: NodeFault) -> RunFailure {
     let (error, hint) = match fault.kind {
         NodeFaultKind::Invalid => ("run_invalid", "Correct the request as the message says."),
         NodeFaultKind::Exhausted => ("node_exhausted", "Try again in a few seconds."),

@@ -1,21 +1,21 @@
 //! Runs: create, follow, list, look at, cancel.
 
-use bailey_policy::{Grant, RunCreatePermit, RunFacts, RunPlan};
+use bailey_policy::{RunCreatePermit, RunFacts, RunPlan};
 use bailey_protocol::api::{RunList, RunRequest, RunSummary};
 use bailey_protocol::id::RunId;
 use bailey_protocol::node::RunSpec;
+use bailey_protocol::wall::WallReason;
 use sha2::{Digest, Sha256};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 use super::decide::blocking;
-use super::run_owner::RunOwner;
+use super::run_owner::{Going, RunLog};
 use super::slices::{self, Allowed, Slice};
 use crate::admission::Slot;
 use crate::api_error::ApiError;
 use crate::control::{Caller, Control};
 use crate::db::{AuditEntry, Idempotency, IdempotencyKey, MAX_PAGE, NewRun, RunCreated};
 use crate::event_log::{EventReader, Progress};
-use crate::node_link::{StartRun, UPDATES_IN_FLIGHT};
 use crate::run_request::{self, PlannedRun};
 
 /// Runs of one page, when the caller does not say.
@@ -32,6 +32,8 @@ pub struct Created {
 
 /// Makes a run and starts it. What it answers is durable; the run goes on whoever stays to listen.
 ///
+/// CANCEL: once it is decided, the run is made and started also when the caller is gone.
+///
 /// # Errors
 /// When the request cannot be carried out, is denied, or there is no room. Then nothing was started.
 pub async fn create(
@@ -46,20 +48,45 @@ pub async fn create(
     let plan = RunPlan { wall: planned.wall, template: planned.template.clone(), root: planned.root };
     let permit = control.permit(caller, control.policies().create_run(&caller.principal, &plan)).await?;
     let allowed = slices::authorize(control, caller, std::mem::take(&mut planned.mounts)).await?;
+    let audit = audit_entries(control, caller, &permit, &allowed);
+    // A task of its own: a caller who hangs up must not leave a run that is recorded and never started.
+    let making = make(control.clone(), caller.clone(), permit, allowed, planned, idempotency, audit);
+    let made = control.own(making).await.map_err(ApiError::internal)?;
+    drop(hold);
+    made
+}
 
-    let mut audit = audit_entries(control, caller, permit.grant(), &allowed);
-    let recorded = record(control, caller, &permit, allowed, planned, idempotency, audit.clone()).await;
-    match recorded {
+/// A run that is recorded as running and has to be started.
+#[derive(Debug)]
+pub(super) struct Ready {
+    pub(super) spec: RunSpec,
+    pub(super) reason: WallReason,
+    pub(super) slices: Vec<Slice>,
+    pub(super) slot: Slot,
+    pub(super) log: RunLog,
+}
+
+enum Recorded {
+    New(Box<Ready>),
+    Before(RunId),
+}
+
+async fn make(
+    control: Control,
+    caller: Caller,
+    permit: RunCreatePermit,
+    allowed: Vec<Allowed>,
+    planned: PlannedRun,
+    idempotency: Option<Idempotency>,
+    mut audit: Vec<AuditEntry>,
+) -> Result<Created, ApiError> {
+    match record(&control, &caller, &permit, allowed, planned, idempotency, audit.clone()).await {
         Ok(Recorded::New(ready)) => {
-            let (updates, received) = mpsc::channel(UPDATES_IN_FLIGHT);
-            let cancel = control.run_cancellation();
-            let owner = RunOwner::new(control, permit, *ready, received, cancel.clone());
-            let (owner, spec) = owner.open_log().await?;
-            let (run, progress) = (spec.run.clone(), owner.progress());
-            // The task outlives the request, and keeps a drain waiting in its place.
-            drop(control.own(owner.live(StartRun { spec, updates, cancel })));
-            drop(hold);
-            Ok(Created { run, progress: Some(progress) })
+            let (owner, order) = Going::new(control.clone(), permit, *ready);
+            let created = Created { run: order.spec.run.clone(), progress: Some(owner.progress()) };
+            // The run's own task goes on, and keeps a drain waiting in this one's place.
+            drop(control.own(owner.live(order)));
+            Ok(created)
         }
         Ok(Recorded::Before(run)) => Ok(Created { run, progress: None }),
         Err(error) => {
@@ -68,19 +95,6 @@ pub async fn create(
             Err(error)
         }
     }
-}
-
-/// A run that is recorded as running and has to be started.
-#[derive(Debug)]
-pub(super) struct Ready {
-    pub(super) spec: RunSpec,
-    pub(super) slices: Vec<Slice>,
-    pub(super) slot: Slot,
-}
-
-enum Recorded {
-    New(Box<Ready>),
-    Before(RunId),
 }
 
 /// Finds room and the slices, and makes the run durable, together with what was decided about it.
@@ -98,12 +112,21 @@ async fn record(
     let run = control.mint_run()?;
     let command = planned.command.join(" ");
     let new = NewRun { run: run.clone(), command, created_ms: control.now_ms(), idempotency, audit };
-    match control.db().create_run(permit, new).await? {
-        RunCreated::New => {
+    let log = RunLog::open(control, &run).await?;
+    match control.db().create_run(permit, new).await {
+        Ok(RunCreated::New) => {
+            let reason = planned.reason;
             let spec = spec(planned, run, caller, &slices);
-            Ok(Recorded::New(Box::new(Ready { spec, slices, slot })))
+            Ok(Recorded::New(Box::new(Ready { spec, reason, slices, slot, log })))
         }
-        RunCreated::Replayed(first) => Ok(Recorded::Before(first)),
+        Ok(RunCreated::Replayed(first)) => {
+            log.discard(control, &run).await;
+            Ok(Recorded::Before(first))
+        }
+        Err(error) => {
+            log.discard(control, &run).await;
+            Err(error.into())
+        }
     }
 }
 
@@ -141,7 +164,7 @@ pub async fn events(control: &Control, caller: &Caller, run: &RunId, after: u64)
         })
         .await
     };
-    control.audited(caller, permit.grant(), result.await).await
+    control.audited(caller, [permit.grant()], result.await).await
 }
 
 /// The caller's runs, newest first.
@@ -163,7 +186,7 @@ pub async fn list(
         let next = if whole_page { runs.last().map(|last| last.run.clone()) } else { None };
         Ok(RunList { runs, next })
     };
-    control.audited(caller, permit.grant(), result.await).await
+    control.audited(caller, [permit.grant()], result.await).await
 }
 
 /// One run.
@@ -177,7 +200,7 @@ pub async fn get(control: &Control, caller: &Caller, run: &RunId) -> Result<RunS
         let record = control.db().run(&permit).await?.ok_or_else(ApiError::run_not_found)?;
         Ok(record.summary())
     };
-    control.audited(caller, permit.grant(), result.await).await
+    control.audited(caller, [permit.grant()], result.await).await
 }
 
 /// Asks for a run's end and waits for nothing: the end comes on its event stream. A run that is over stays as it is.
@@ -190,7 +213,7 @@ pub async fn cancel(control: &Control, caller: &Caller, run: &RunId) -> Result<(
     if let Some(live) = control.live().get(&permit.facts().run) {
         live.cancel.cancel();
     }
-    control.audited(caller, permit.grant(), Ok(())).await
+    control.audited(caller, [permit.grant()], Ok(())).await
 }
 
 /// What a decision about `run` needs. Another tenant's run is answered like none.
@@ -199,9 +222,9 @@ async fn facts(control: &Control, caller: &Caller, run: &RunId) -> Result<RunFac
 }
 
 /// One line for each thing that was allowed; how it came out is filled in later.
-fn audit_entries(control: &Control, caller: &Caller, create: &Grant, allowed: &[Allowed]) -> Vec<AuditEntry> {
+fn audit_entries(control: &Control, caller: &Caller, run: &RunCreatePermit, allowed: &[Allowed]) -> Vec<AuditEntry> {
     let now = control.now_ms();
-    let grants = [create].into_iter().chain(allowed.iter().flat_map(Allowed::grants));
+    let grants = [run.grant()].into_iter().chain(run.as_root()).chain(allowed.iter().flat_map(Allowed::grants));
     grants.map(|grant| AuditEntry::allowed(grant, "", Some(&caller.request), now)).collect()
 }
 

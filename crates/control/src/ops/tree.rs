@@ -1,6 +1,6 @@
 //! Reading a tree without a run. Changing it: [`write`].
 
-use bailey_policy::ReadAction;
+use bailey_policy::{PathReadPermit, ReadAction};
 use bailey_protocol::api::{Diff, EntryKind, History, TreeListing};
 use bailey_protocol::id::VersionId;
 use bailey_protocol::path::{Revision, TreePath};
@@ -72,7 +72,7 @@ pub async fn read(control: &Control, caller: &Caller, ask: ReadAsk) -> Result<Fo
         let opened = tree_access::open(control, &permit).await?;
         blocking(move || find(&opened)).await
     };
-    let found = control.audited(caller, permit.grant(), result.await).await?;
+    let found = control.audited(caller, [permit.grant()], result.await).await?;
     if let Found::Folder(_) = &found {
         let asked = control.policies().read_path(&caller.principal, ReadAction::List, &ask.path, &ask.revision);
         let permit = control.permit(caller, asked).await?;
@@ -104,7 +104,7 @@ pub async fn history(
         })
         .await
     };
-    control.audited(caller, permit.grant(), result.await).await
+    control.audited(caller, [permit.grant()], result.await).await
 }
 
 /// What changed at and below a path between two revisions: from the version before `ask`'s, when `from` is not said.
@@ -138,7 +138,8 @@ pub async fn diff(control: &Control, caller: &Caller, from: Option<Revision>, as
         })
         .await
     };
-    control.audited(caller, to_permit.grant(), result.await).await
+    let grants = from_permit.iter().map(PathReadPermit::grant).chain([to_permit.grant()]);
+    control.audited(caller, grants, result.await).await
 }
 
 fn find(opened: &Opened) -> Result<Found, ApiError> {

@@ -55,7 +55,7 @@ pub struct Written {
 
 /// Writes a whole file.
 ///
-/// CANCEL: what has begun goes on: it ends with the content, whole or broken off.
+/// CANCEL: what was permitted goes on, and onto the audit: it ends with the content, whole or broken off.
 ///
 /// # Errors
 /// When it is denied, too large, or not what the condition says.
@@ -69,17 +69,18 @@ pub async fn write(
 ) -> Result<Written, ApiError> {
     let asked = control.policies().write_path(&caller.principal, WriteAction::Write, &ask.path, &ask.branch);
     let permit = Arc::new(control.permit(caller, asked).await?);
-    let result = async {
-        let max = control.config().max_file_bytes;
+    let (owner, user, permitted) = (control.clone(), caller.clone(), Arc::clone(&permit));
+    see_through(control, caller, permit, async move {
+        let max = owner.config().max_file_bytes;
         if length.is_some_and(|length| length > max) {
             let message = format!("the file has more than {max} bytes");
             return Err(ApiError::new(ErrorKind::TooLarge, "too_large", message, "Split it into smaller files."));
         }
-        let turn = tokio::time::timeout(UPLOAD_PATIENCE, Arc::clone(control.uploads()).acquire_owned()).await;
+        let turn = tokio::time::timeout(UPLOAD_PATIENCE, Arc::clone(owner.uploads()).acquire_owned()).await;
         let turn = turn.map_err(|_elapsed| too_many_uploads())?.map_err(ApiError::internal)?;
-        let opened = tree_access::open_to_write(control, &permit).await?;
-        let change = Change::new(control, caller, &permit, opened, ask, "Write");
-        let written = blocking(move || {
+        let opened = tree_access::open_to_write(&owner, &permitted).await?;
+        let change = Change::new(owner, &user, permitted, opened, ask, "Write");
+        blocking(move || {
             let _turn = turn;
             let Opened { store, path, version } = &change.opened;
             let before = change.check(store, version.as_ref())?;
@@ -87,26 +88,26 @@ pub async fn write(
             let (base, inner) = (version.as_ref(), path.inner());
             let made = store.write_file(base, inner, &mut content, max, executable, &change.meta)?;
             change.land(made)
-        });
-        // A task of its own, so that a shutdown waits for it.
-        control.own(written).await.map_err(ApiError::internal)?
-    };
-    control.audited(caller, permit.grant(), result.await).await
+        })
+        .await
+    })
+    .await
 }
 
 /// Deletes a file, a link, or a folder with all below it.
 ///
-/// CANCEL: what has begun goes on.
+/// CANCEL: what was permitted goes on, and onto the audit.
 ///
 /// # Errors
 /// When it is denied, not there, or not what the condition says.
 pub async fn delete(control: &Control, caller: &Caller, ask: WriteAsk) -> Result<Written, ApiError> {
     let asked = control.policies().write_path(&caller.principal, WriteAction::Delete, &ask.path, &ask.branch);
     let permit = Arc::new(control.permit(caller, asked).await?);
-    let result = async {
-        let opened = tree_access::open_to_write(control, &permit).await?;
-        let change = Change::new(control, caller, &permit, opened, ask, "Delete");
-        let deleted = blocking(move || {
+    let (owner, user, permitted) = (control.clone(), caller.clone(), Arc::clone(&permit));
+    see_through(control, caller, permit, async move {
+        let opened = tree_access::open_to_write(&owner, &permitted).await?;
+        let change = Change::new(owner, &user, permitted, opened, ask, "Delete");
+        blocking(move || {
             let Opened { store, path, version } = &change.opened;
             change.check(store, version.as_ref())?;
             let made = store.delete(version.as_ref(), path.inner(), &change.meta)?;
@@ -115,10 +116,23 @@ pub async fn delete(control: &Control, caller: &Caller, ask: WriteAsk) -> Result
                 ApiError::not_found(message, "List the folder above to see what there is.")
             })?;
             change.land(made)
-        });
-        control.own(deleted).await.map_err(ApiError::internal)?
-    };
-    control.audited(caller, permit.grant(), result.await).await
+        })
+        .await
+    })
+    .await
+}
+
+/// Does what `permit` allows in a task of its own, which a shutdown waits for, and puts it on the audit there: also when
+/// the caller hangs up.
+async fn see_through(
+    control: &Control,
+    caller: &Caller,
+    permit: Arc<PathWritePermit>,
+    work: impl Future<Output = Result<Written, ApiError>> + Send + 'static,
+) -> Result<Written, ApiError> {
+    let (owner, caller) = (control.clone(), caller.clone());
+    let task = async move { owner.audited(&caller, [permit.grant()], work.await).await };
+    control.own(task).await.map_err(ApiError::internal)?
 }
 
 /// One change under way.
@@ -132,9 +146,9 @@ struct Change {
 
 impl Change {
     fn new(
-        control: &Control,
+        control: Control,
         caller: &Caller,
-        permit: &Arc<PathWritePermit>,
+        permit: Arc<PathWritePermit>,
         opened: Opened,
         ask: WriteAsk,
         verb: &str,
@@ -145,7 +159,6 @@ impl Change {
             message: format!("{verb} {}", ask.path),
             run: caller.principal.run.clone(),
         };
-        let (control, permit) = (control.clone(), Arc::clone(permit));
         Self { control, permit, opened, condition: ask.condition, meta }
     }
 

@@ -98,7 +98,7 @@ async fn bodies_over_the_limit_are_refused_before_they_are_read() {
     let mut seen = vec![0; 1024];
     let count = stream.read(&mut seen).await.unwrap();
     assert!(String::from_utf8_lossy(&seen[..count]).starts_with("HTTP/1.1 413"));
-    let chunked = ana.ask(Method::POST, "/v1/runs").body(vec![b' '; 3 << 20]).answer().await;
+    let chunked = ana.ask(Method::POST, "/v1/runs").body(vec![b' '; 9 << 20]).answer().await;
     assert_eq!(chunked.error(413).error, "body_too_large");
     let body = vec![b'x'; 2 << 20];
     let answer = ana.put("/v1/tree/tenants/acme/big", body).await;

@@ -112,7 +112,6 @@ pub fn started() -> RunUpdate {
         started: RunStarted {
             sandbox: SandboxId::mint(1, [7; 10]),
             wall: WallKind::Container,
-            reason: "default".to_owned(),
             accelerated: None,
             parked: true,
             fences: vec!["seccomp".to_owned()],

@@ -238,6 +238,28 @@ async fn what_a_tree_cannot_hold_is_in_the_result() {
 }
 
 #[tokio::test]
+async fn notices_that_json_blows_up_still_fit_the_last_event() {
+    let world = World::new().await;
+    let ana = world.client("acme", "ana");
+    world.node.follow(|order: StartRun| async move {
+        let mut stream = MAGIC.to_vec();
+        let folder = "\u{1}".repeat(250) + "/";
+        for n in 0..1000 {
+            let path = format!("{}{n}", folder.repeat(15));
+            Header::Notice { path: path.as_bytes(), reason: NoticeReason::Fifo }.encode(&mut stream).unwrap();
+        }
+        Header::End { records: 1000 }.encode(&mut stream).unwrap();
+        order.updates.send(started()).await.unwrap();
+        order.updates.send(stopped(Ending::Exited { code: 0 })).await.unwrap();
+        send_changes(&order, 0, &stream).await;
+        order.updates.send(RunUpdate::Done).await.unwrap();
+    });
+    let result = result(&ana.run(on("/tenants/acme/d")).await);
+    assert!(result.notices.len() > 100, "{}", result.notices.len());
+    assert_eq!(result.notices.len() as u64 + result.more_notices, 1000);
+}
+
+#[tokio::test]
 async fn a_cancelled_run_keeps_what_it_changed() {
     let world = World::new().await;
     let ana = world.client("acme", "ana");

@@ -5,6 +5,7 @@ use std::time::Duration;
 use bailey_control::node_link::StartRun;
 use bailey_protocol::api::{RunAccepted, RunEvent, RunEventKind, RunList, RunStatus, RunSummary};
 use bailey_protocol::node::{Ending, NodeFaultKind, RunUpdate};
+use bailey_protocol::wall::WallReason;
 use bytes::Bytes;
 use http::Method;
 use http_body_util::BodyExt;
@@ -33,7 +34,8 @@ async fn a_run_streams_its_events_in_order_and_ends() {
     assert_eq!(answer.header("x-content-type-options"), "nosniff");
     let events = answer.events();
     assert_eq!(events.iter().map(|event| event.seq).collect::<Vec<_>>(), [1, 2, 3]);
-    let RunEventKind::Started { run, parked: true, .. } = &events[0].kind else { panic!("{events:?}") };
+    let RunEventKind::Started { run, parked: true, reason, .. } = &events[0].kind else { panic!("{events:?}") };
+    assert_eq!(*reason, WallReason::Default);
     assert_eq!(answer.header("bailey-run"), run.as_str());
     let RunEventKind::Stdout(data) = &events[1].kind else { panic!("{events:?}") };
     assert_eq!(data.text.as_deref(), Some("hello\n"));
@@ -157,6 +159,21 @@ async fn d11_a_key_used_at_the_same_time_makes_one_run() {
     let runs: Vec<_> = futures_util::future::join_all(asks).await.iter().map(|a| a.json::<RunAccepted>().run).collect();
     assert!(runs.iter().all(|run| *run == runs[0]), "{runs:?}");
     eventually("one order", || async { world.node.seen.lock().unwrap().len() == 1 }).await;
+    // Whoever came second follows the first one's run, however early.
+    for round in 0..20 {
+        let body = json!({"command": ["true"], "wall": "container"}).to_string();
+        let key = format!("k-{round}-x");
+        // Each takes room until it is known to be a retry.
+        let asks = (0..3)
+            .map(|_| ana.ask(Method::POST, "/v1/runs").header("idempotency-key", &key).body(body.clone()).answer());
+        let answers = futures_util::future::join_all(asks).await;
+        assert!(answers.iter().all(|answer| answer.events() == answers[0].events()), "{answers:?}");
+        let events = answers[0].events();
+        let RunEventKind::Started { reason: WallReason::Requested, .. } = events[0].kind else { panic!("{events:?}") };
+    }
+    // No request left a log of its own beside that of the run.
+    let logs = std::fs::read_dir(world.folder.path().join("runs")).unwrap().count();
+    assert_eq!(logs, world.node.seen.lock().unwrap().len());
 }
 
 #[tokio::test]
@@ -200,8 +217,25 @@ async fn a_node_that_fails_is_never_a_success() {
         while order.updates.send(RunUpdate::Output { stream, data: data.clone() }).await.is_ok() {}
     });
     assert_eq!(run("endless").await, "node_failed");
+    world.node.follow(|order: StartRun| async move {
+        order.updates.send(failed(NodeFaultKind::Unavailable, "the node is going down")).await.unwrap();
+    });
+    assert_eq!(run("unavailable").await, "node_unavailable");
     world.node.follow(quick);
     ana.run(json!({"command": ["true"]})).await.last();
+}
+
+#[tokio::test]
+async fn a_run_whose_node_goes_down_under_it_ends_as_node_restarted() {
+    let world = World::new().await;
+    let ana = world.client("acme", "ana");
+    world.node.follow(|order: StartRun| async move {
+        order.updates.send(started()).await.unwrap();
+        order.updates.send(output("half\n")).await.unwrap();
+        order.updates.send(failed(NodeFaultKind::Unavailable, "the jail is gone")).await.unwrap();
+    });
+    let last = ana.run(json!({"command": ["true"]})).await.last();
+    assert!(matches!(last, RunEventKind::Ended(result) if result.ending == Ending::NodeRestarted));
 }
 
 #[tokio::test]

@@ -4,6 +4,8 @@ use bailey_policy::{Entitlement, Policies};
 use bailey_protocol::api::{RunAccepted, RunList};
 use http::Method;
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use crate::node::until_cancelled;
 use crate::world::World;
@@ -153,24 +155,49 @@ async fn every_decision_is_on_the_audit() {
     ana.put("/v1/tree/tenants/acme/x", "1").await.ok();
     eve.get("/v1/tree/tenants/acme/x").await.error(403);
     ana.get("/v1/tree/tenants/acme/y").await.error(404);
+    ana.get("/v1/tree-diff/tenants/acme/x?from=main").await.ok();
     let mounts = json!([{"path": "/tenants/acme/d", "at": "/data"}]);
-    let run = ana.run(json!({"command": ["true"], "mounts": mounts})).await.header("bailey-run").to_owned();
-    let folder = world.stop().await;
-    let db = rusqlite::Connection::open(folder.path().join("bailey.db")).unwrap();
-    let mut query = db.prepare("SELECT user, action, outcome FROM audit ORDER BY rowid").unwrap();
-    let rows = query.query_map([], |row| {
-        Ok(format!("{} {} {}", row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
-    });
-    let rows: Vec<String> = rows.unwrap().map(Result::unwrap).collect();
+    let run = ana.run(json!({"command": ["true"], "mounts": mounts, "root": true})).await;
+    let run = run.header("bailey-run").to_owned();
     assert_eq!(
-        rows,
+        audit(&world.stop().await),
         [
             "ana tree_write ok".to_owned(),
             "eve tree_read it belongs to another tenant".to_owned(),
             "ana tree_read not_found".to_owned(),
+            "ana tree_diff ok".to_owned(),
+            "ana tree_diff ok".to_owned(),
             format!("ana run_create {run}"),
+            format!("ana run_as_root {run}"),
             format!("ana mount_read {run}"),
             format!("ana mount_write {run}"),
         ]
     );
+}
+
+#[tokio::test]
+async fn a_write_is_on_the_audit_also_when_its_caller_hangs_up() {
+    let world = World::new().await;
+    let token = world.client("acme", "ana").token.unwrap();
+    let mut socket = TcpStream::connect(world.address).await.unwrap();
+    let head = format!(
+        "PUT /v1/tree/tenants/acme/x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"
+    );
+    socket.write_all(head.as_bytes()).await.unwrap();
+    // The server asks for the content once the write is permitted and under way.
+    let mut said = [0; 12];
+    socket.read_exact(&mut said).await.unwrap();
+    assert_eq!(&said, b"HTTP/1.1 100");
+    drop(socket);
+    assert_eq!(audit(&world.stop().await), ["ana tree_write body_broken"]);
+}
+
+/// Who, what and how it came out, in order.
+fn audit(folder: &tempfile::TempDir) -> Vec<String> {
+    let db = rusqlite::Connection::open(folder.path().join("bailey.db")).unwrap();
+    let mut query = db.prepare("SELECT user, action, outcome FROM audit ORDER BY seq").unwrap();
+    let rows = query.query_map([], |row| {
+        Ok(format!("{} {} {}", row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, String>(2)?))
+    });
+    rows.unwrap().map(Result::unwrap).collect()
 }

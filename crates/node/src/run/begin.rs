@@ -54,7 +54,6 @@ pub(super) fn begin(
         let started = RunStarted {
             sandbox: claimed.machine.sandbox().clone(),
             wall: capabilities.kind,
-            reason: "requested".to_owned(),
             accelerated: capabilities.accelerated,
             parked: claimed.parked,
             fences: claimed.machine.fences().to_vec(),

@@ -8,7 +8,7 @@ use bailey_protocol::id::RunId;
 use bailey_protocol::node::{Ending, LimitHit};
 
 use super::Interrupts;
-use crate::client::events::{bytes, is_last};
+use crate::client::events::bytes;
 use crate::client::{Client, ClientError, Events};
 use crate::verb::VerbError;
 use crate::{exit, terminal};
@@ -89,7 +89,7 @@ async fn cancel(client: &Client, run: Option<&RunId>) {
 fn show(event: RunEvent, json: bool) -> Result<Option<ExitCode>, VerbError> {
     if json {
         terminal::json(&event)?;
-        let code = is_last(&event.kind).then(|| match event.kind {
+        let code = event.kind.is_last().then(|| match event.kind {
             RunEventKind::Ended(result) => exit::of_ending(result.ending),
             _ => exit::NO_RESULT,
         });

@@ -1,9 +1,7 @@
 //! The runs and idempotency tables.
 
 use bailey_policy::RunFacts;
-use bailey_protocol::api::{RunResult, Usage};
 use bailey_protocol::id::{RunId, TenantId, UserId};
-use bailey_protocol::node::Ending;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use serde::Serialize;
 
@@ -105,18 +103,10 @@ pub(super) fn list(
 }
 
 pub(super) fn abandon(db: &Connection, now_ms: u64) -> Result<Vec<RunId>, DbFault> {
-    let end = RunEnd::Ended(RunResult {
-        ending: Ending::NodeRestarted,
-        limits_hit: Vec::new(),
-        output_dropped: 0,
-        versions: Vec::new(),
-        notices: Vec::new(),
-        more_notices: 0,
-        usage: Usage::default(),
-    });
     let mut change =
         db.prepare_cached("UPDATE runs SET ended_ms = ?1, outcome = ?2 WHERE outcome IS NULL RETURNING id")?;
-    let ids = change.query_map(params![stored(now_ms), json(&end)?], |row| row.get::<_, String>(0))?;
+    let ids =
+        change.query_map(params![stored(now_ms), json(&RunEnd::node_restarted())?], |row| row.get::<_, String>(0))?;
     let mut ids: Vec<RunId> = ids.map(|id| parse(&id?)).collect::<Result<_, DbFault>>()?;
     ids.sort_unstable();
     Ok(ids)
