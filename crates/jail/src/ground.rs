@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  /proc                 a fresh one, fully visible, so that cages may mount theirs
-//!  /dev                  read-only tmpfs: six nodes, links, mount points; cloned into every cage
+//!  /dev                  read-only tmpfs: six nodes, links, mount points; every cage gets one of its own
 //!  /fixed                read-only tmpfs: agent (the guest binary), file and folder (empty, for masks)
 //!  /templates/{digest}   the mounted images
 //!  /cgroup/…             own instances of the hierarchies
@@ -107,8 +107,8 @@ fn enter(root: &OwnedFd) -> Result<(), Errno> {
     rustix::process::chdir("/")
 }
 
-/// A read-only `/dev` that all cages share.
-fn devices() -> Result<OwnedFd, Errno> {
+/// A fresh read-only `/dev`. Cages do not share one: whoever may open a node may lock it and watch who else opens it.
+pub(crate) fn devices() -> Result<OwnedFd, Errno> {
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let dev = tmpfs(&[("mode", "0755")], attributes)?;
     for (name, major, minor) in NODES {
@@ -126,13 +126,14 @@ fn devices() -> Result<OwnedFd, Errno> {
     Ok(dev)
 }
 
-/// What is bound into cages file by file.
+/// What is bound into cages file by file. All cages share it, so nothing of it can be read there: what can be read
+/// can be locked and watched.
 fn fixed(agent: &[u8]) -> Result<OwnedFd, Errno> {
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let fixed = tmpfs(&[("mode", "0755")], attributes)?;
-    file(&fixed, "agent", 0o555, agent)?;
+    file(&fixed, "agent", 0o111, agent)?;
     file(&fixed, "file", 0o000, &[])?;
-    folder(&fixed, "folder")?;
+    mkdirat(&fixed, "folder", Mode::from_raw_mode(0o111))?;
     freeze(&fixed)?;
     Ok(fixed)
 }

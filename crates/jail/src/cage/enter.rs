@@ -138,7 +138,7 @@ fn become_guest(plan: &Plan<'_>) -> Result<std::convert::Infallible, Failure> {
     let own = [plan.jail.as_fd(), plan.stream.as_fd(), plan.cgroup.as_fd()];
     let kept = own.into_iter().chain(plan.doors.iter().map(AsFd::as_fd));
     descriptors::close_all_but(3, kept).step("close the jail's descriptors")?;
-    let [root, shm] = receive_mounts(plan.jail.as_fd())?;
+    let [root, shm, dev] = receive_mounts(plan.jail.as_fd())?;
     for door in &plan.doors {
         rustix::io::write(door, b"0").map(drop).step("join the cgroups")?;
     }
@@ -147,7 +147,7 @@ fn become_guest(plan: &Plan<'_>) -> Result<std::convert::Infallible, Failure> {
     become_root(plan.jail.as_fd())?;
     namespace::bring_up_loopback().step("bring up the loopback interface")?;
     rustix::system::sethostname(b"sandbox").step("set the host name")?;
-    build_root(root.as_fd(), shm.as_fd())?;
+    build_root(root.as_fd(), shm.as_fd(), dev.as_fd())?;
     forbid_namespaces()?;
     enter_root(root.as_fd())?;
     limit_resources()?;
@@ -155,18 +155,21 @@ fn become_guest(plan: &Plan<'_>) -> Result<std::convert::Infallible, Failure> {
     start(plan)
 }
 
-/// Waits for the user map, then for the two mounts that only the jail can make: root and shared memory.
-fn receive_mounts(jail: BorrowedFd<'_>) -> Result<[OwnedFd; 2], Failure> {
+/// Mounts that only the jail can make.
+pub(crate) const HANDED: usize = 3;
+
+/// Waits for the user map, then for root, shared memory and devices.
+fn receive_mounts(jail: BorrowedFd<'_>) -> Result<[OwnedFd; HANDED], Failure> {
     let name = "receive the mounts";
     let mut byte = [0_u8; 1];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDED))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC;
     let message = recvmsg(jail, &mut [IoSliceMut::new(&mut byte)], &mut control, flags).step(name)?;
     if message.bytes != 1 {
         return Err((name, Errno::CONNRESET));
     }
-    let mut mounts = [None, None];
+    let mut mounts = [const { None }; HANDED];
     for entry in control.drain() {
         if let RecvAncillaryMessage::ScmRights(rights) = entry {
             for (slot, right) in mounts.iter_mut().zip(rights) {
@@ -174,10 +177,10 @@ fn receive_mounts(jail: BorrowedFd<'_>) -> Result<[OwnedFd; 2], Failure> {
             }
         }
     }
-    let [Some(root), Some(shm)] = mounts else {
+    let [Some(root), Some(shm), Some(dev)] = mounts else {
         return Err((name, Errno::BADMSG));
     };
-    Ok([root, shm])
+    Ok([root, shm, dev])
 }
 
 /// Becomes uid 0 of the cage, in a session of its own, dying with the jail.
@@ -202,11 +205,11 @@ fn forbid_namespaces() -> Result<(), Failure> {
     Ok(())
 }
 
-fn build_root(root: BorrowedFd<'_>, shm: BorrowedFd<'_>) -> Result<(), Failure> {
+fn build_root(root: BorrowedFd<'_>, shm: BorrowedFd<'_>, dev: BorrowedFd<'_>) -> Result<(), Failure> {
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private).step("make the mounts private")?;
     place(root, CWD, "/root").step("attach the root")?;
-    bind("/dev", root, "dev").step("mount /dev")?;
+    place(dev, root, "dev").step("mount /dev")?;
     let pts = fresh_pts().step("make the terminals")?;
     place(&pts, root, "dev/pts").step("mount /dev/pts")?;
     place(shm, root, "dev/shm").step("mount /dev/shm")?;

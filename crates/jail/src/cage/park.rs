@@ -19,7 +19,7 @@ use rustix::net::{
 use rustix::thread::UnshareFlags;
 
 use super::disk::{Disk, Layer, idmapped};
-use super::enter::{Plan, enter};
+use super::enter::{HANDED, Plan, enter};
 use super::layers::Layers;
 use super::timens::HostTime;
 use super::{Cage, Parts, Phase, userns};
@@ -27,8 +27,8 @@ use crate::cgroup::detect::Controller;
 use crate::cgroup::group::Group;
 use crate::cgroup::tree::Tree;
 use crate::fault::OrFault;
-use crate::files;
 use crate::uids::Base;
+use crate::{files, ground};
 
 /// Namespaces that PID 1 starts in; the cgroup namespace follows when it is in its groups, the time namespace comes
 /// with the fork.
@@ -138,7 +138,8 @@ fn build(shop: &Workshop, order: &Order, group: &Group, child: &mut Option<Child
     drop(disk.folder("shm", order.base.0, 0o1777).or_fence("make the shared memory")?);
     let empty = disk.folder("empty", order.base.0 + userns::USER, 0o755).or_fence("make the empty layer")?;
     let shm = disk.mount_of("shm").or_fence("make the shared memory")?;
-    hand_over(&report, &root, &shm).or_internal("hand over the mounts")?;
+    let dev = ground::devices().or_fence("make the devices")?;
+    hand_over(&report, [&root, &shm, &dev]).or_internal("hand over the mounts")?;
     let slice_userns = userns::for_slices(shop.slice_owner, order.base).or_fence("map the owners of slices")?;
     let oom = watch_memory(shop, group).or_fence("watch the memory")?;
     let parts = Parts { disk, empty, root, userns, slice_userns, mounts: None, slices: Vec::new() };
@@ -151,9 +152,9 @@ pub(super) fn spare_the_host(child: &Child) -> Result<(), Errno> {
     files::write(CWD, path.as_str(), "800")
 }
 
-fn hand_over(report: &OwnedFd, root: &OwnedFd, shm: &OwnedFd) -> Result<(), Errno> {
-    let rights = [root.as_fd(), shm.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+fn hand_over(report: &OwnedFd, mounts: [&OwnedFd; HANDED]) -> Result<(), Errno> {
+    let rights = mounts.map(AsFd::as_fd);
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDED))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !control.push(SendAncillaryMessage::ScmRights(&rights)) {
         return Err(Errno::INVAL);

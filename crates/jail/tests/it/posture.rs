@@ -143,3 +143,24 @@ fn l03_k20_what_the_cage_sees_of_the_machine() {
     assert_eq!(agent.get("id -u").trim(), "0");
     jail.leave();
 }
+
+/// K25: whoever may read a file may lock it and watch who else opens it, so two cages share none that can be read.
+#[test]
+fn k25_no_file_that_can_be_read_is_shared_between_cages() {
+    use std::os::unix::fs::MetadataExt;
+    let data = TempDir::new().unwrap();
+    let mut jail = Jail::start(data.path());
+    let (one, other) = (jail.park(), jail.park());
+    let stat = |pid: i32, path: &str| std::fs::metadata(format!("/proc/{pid}/root{path}"));
+    let mut compared = 0;
+    let mounts = std::fs::read_to_string(format!("/proc/{}/mountinfo", one.pid())).unwrap();
+    let mounts = mounts.lines().map(|line| line.split(' ').nth(4).unwrap());
+    for path in mounts.chain(["/dev/null", "/dev/zero", "/dev/urandom", "/dev/tty", "/bin/busybox", "/etc/marker"]) {
+        let (Ok(mine), Ok(theirs)) = (stat(one.pid(), path), stat(other.pid(), path)) else { continue };
+        compared += 1;
+        let same = (mine.dev(), mine.ino()) == (theirs.dev(), theirs.ino());
+        assert!(!same || mine.mode() & 0o666 == 0, "{path} is one file with mode {:o}", mine.mode());
+    }
+    assert!(compared > 20, "{compared}");
+    jail.leave();
+}
