@@ -80,7 +80,8 @@ async fn what_was_queued_is_kept_when_the_caller_and_the_handle_are_gone() {
     {
         let mut write = db.create_run(&permit, new_run(1));
         // One poll queues it.
-        assert!(futures_util::poll!(&mut write).is_pending());
+        // Queued by the first poll; the thread may even be done already.
+        let _queued = futures_util::poll!(&mut write);
     }
     drop(db);
     assert_eq!(count(&Sqlite::open(&file).unwrap()).await, 1);
