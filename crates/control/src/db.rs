@@ -42,6 +42,14 @@ pub trait Db: fmt::Debug + Send + Sync {
     /// or [`DbError::IdempotencyConflict`] when the request was another.
     fn create_run<'a>(&'a self, permit: &'a RunCreatePermit, run: NewRun) -> DbFuture<'a, RunCreated>;
 
+    /// The run that the same request of this user made before, as [`Db::create_run`] would find it.
+    fn earlier_run<'a>(
+        &'a self,
+        permit: &'a RunCreatePermit,
+        idempotency: &'a Idempotency,
+        now_ms: u64,
+    ) -> DbFuture<'a, Option<RunId>>;
+
     /// Records how a running run of the permit's user ended, and moves refs as [`Db::move_refs`] does, both or neither.
     /// [`DbError::RunOver`] when it is over already.
     fn end_run<'a>(

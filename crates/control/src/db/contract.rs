@@ -233,6 +233,13 @@ pub(crate) async fn a_key_makes_one_run(dir: &Path, open: Open) {
     assert!(matches!(other, Err(DbError::IdempotencyConflict)), "{other:?}");
     assert_eq!(db.create_run(&permit, keyed(4, "l", 2)).await.unwrap(), RunCreated::New);
     assert_eq!(list(&*db, &ana, 10, None).await, [run_id(4), run_id(1)]);
+    // Looking beforehand says the same.
+    for (key, request, first) in [("k", 1, Some(run_id(1))), ("l", 2, Some(run_id(4))), ("m", 1, None)] {
+        let idempotency = keyed(6, key, request).idempotency.unwrap();
+        assert_eq!(db.earlier_run(&permit, &idempotency, 6).await.unwrap(), first, "{key}");
+    }
+    let other = db.earlier_run(&permit, &keyed(6, "k", 2).idempotency.unwrap(), 6).await;
+    assert!(matches!(other, Err(DbError::IdempotencyConflict)), "{other:?}");
     drop(db);
     assert_eq!(open(dir).create_run(&permit, keyed(5, "k", 1)).await.unwrap(), RunCreated::Replayed(run_id(1)));
 }
@@ -246,6 +253,8 @@ pub(crate) async fn a_key_is_the_users_own_and_is_forgotten(dir: &Path, open: Op
     let within = NewRun { created_ms: IDEMPOTENCY_MS, ..keyed(4, "k", 1) };
     assert_eq!(db.create_run(&permit, within).await.unwrap(), RunCreated::Replayed(run_id(1)));
     let late = NewRun { created_ms: IDEMPOTENCY_MS + 2, ..keyed(5, "k", 2) };
+    let forgotten = late.idempotency.clone().unwrap();
+    assert_eq!(db.earlier_run(&permit, &forgotten, late.created_ms).await.unwrap(), None);
     assert_eq!(db.create_run(&permit, late).await.unwrap(), RunCreated::New);
 }
 

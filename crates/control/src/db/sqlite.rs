@@ -18,7 +18,10 @@ use bailey_policy::{Principal, RunCreatePermit, RunFacts, RunListPermit, RunRead
 use bailey_protocol::id::{RunId, VersionId};
 use bailey_protocol::path::{BranchName, Revision};
 
-use super::{AuditEntry, Db, DbError, DbFuture, MAX_PAGE, NewRun, RefMove, RunCreated, RunEnd, RunRecord, SpecSummary};
+use super::{
+    AuditEntry, Db, DbError, DbFuture, Idempotency, MAX_PAGE, NewRun, RefMove, RunCreated, RunEnd, RunRecord,
+    SpecSummary,
+};
 use worker::Worker;
 
 /// The embedded database. Dropping it waits for the writes that were accepted.
@@ -60,6 +63,16 @@ impl Db for Sqlite {
             }
             Ok(created)
         })
+    }
+
+    fn earlier_run<'a>(
+        &'a self,
+        permit: &'a RunCreatePermit,
+        idempotency: &'a Idempotency,
+        now_ms: u64,
+    ) -> DbFuture<'a, Option<RunId>> {
+        let (tenant, user, idempotency) = (permit.tenant().clone(), permit.user().clone(), idempotency.clone());
+        self.reader.call("find an earlier run", move |db| runs::earlier(db, &tenant, &user, &idempotency, now_ms))
     }
 
     fn end_run<'a>(

@@ -107,6 +107,14 @@ async fn record(
     idempotency: Option<Idempotency>,
     audit: Vec<AuditEntry>,
 ) -> Result<Recorded, ApiError> {
+    // A retry needs no room and looks at nothing: its answer is that of the first.
+    if let Some(idempotency) = &idempotency
+        && let Some(first) = control.db().earlier_run(permit, idempotency, control.now_ms()).await?
+    {
+        let outcome = |entry| AuditEntry { outcome: first.to_string(), ..entry };
+        control.write_audit(audit.into_iter().map(outcome).collect()).await?;
+        return Ok(Recorded::Before(first));
+    }
     let slot = control.admission().enter(&caller.principal.tenant)?;
     let slices = slices::open(control, allowed).await?;
     let run = control.mint_run()?;

@@ -147,6 +147,12 @@ async fn d11_one_key_makes_one_run() {
     assert_eq!(world.node.seen.lock().unwrap().len(), 2);
     let asking = ana.ask(Method::POST, "/v1/runs").header("idempotency-key", "with space");
     asking.body(json!({"command": ["true"]}).to_string()).answer().await.error(400);
+    // A retry is answered also when there is no room for a run.
+    world.node.follow(until_cancelled);
+    for _ in 0..4 {
+        assert_eq!(ana.run(json!({"command": ["sleep", "9"], "detach": true})).await.status, 202);
+    }
+    assert_eq!(ask(json!({"command": ["true"], "env": {"A": "1", "B": "2"}})).await.body, first.body);
 }
 
 #[tokio::test]

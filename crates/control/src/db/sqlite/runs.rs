@@ -19,7 +19,7 @@ pub(super) fn create(
 ) -> Result<RunCreated, DbFault> {
     if let Some(idempotency) = &new.idempotency {
         forget_old_keys(db, new.created_ms)?;
-        if let Some(first) = earlier(db, facts, idempotency)? {
+        if let Some(first) = earlier(db, &facts.tenant, &facts.user, idempotency, new.created_ms)? {
             return Ok(RunCreated::Replayed(first));
         }
         db.prepare_cached(
@@ -41,10 +41,18 @@ pub(super) fn create(
 }
 
 /// The run that the same request made before.
-fn earlier(db: &Connection, facts: &RunFacts, idempotency: &Idempotency) -> Result<Option<RunId>, DbFault> {
+pub(super) fn earlier(
+    db: &Connection,
+    tenant: &TenantId,
+    user: &UserId,
+    idempotency: &Idempotency,
+    now_ms: u64,
+) -> Result<Option<RunId>, DbFault> {
     let found: Option<(Vec<u8>, String)> = db
-        .prepare_cached("SELECT request, run FROM idempotency WHERE tenant = ?1 AND user = ?2 AND key = ?3")?
-        .query_row(params![facts.tenant.as_str(), facts.user.as_str(), idempotency.key.as_str()], |row| {
+        .prepare_cached(
+            "SELECT request, run FROM idempotency WHERE tenant = ?1 AND user = ?2 AND key = ?3 AND created_ms >= ?4",
+        )?
+        .query_row(params![tenant.as_str(), user.as_str(), idempotency.key.as_str(), oldest_key(now_ms)], |row| {
             Ok((row.get(0)?, row.get(1)?))
         })
         .optional()?;
@@ -56,9 +64,13 @@ fn earlier(db: &Connection, facts: &RunFacts, idempotency: &Idempotency) -> Resu
 }
 
 fn forget_old_keys(db: &Connection, now_ms: u64) -> Result<(), DbFault> {
-    db.prepare_cached("DELETE FROM idempotency WHERE created_ms < ?1")?
-        .execute([stored(now_ms.saturating_sub(IDEMPOTENCY_MS))])?;
+    db.prepare_cached("DELETE FROM idempotency WHERE created_ms < ?1")?.execute([oldest_key(now_ms)])?;
     Ok(())
+}
+
+/// When the oldest key was used that is still remembered.
+fn oldest_key(now_ms: u64) -> i64 {
+    stored(now_ms.saturating_sub(IDEMPOTENCY_MS))
 }
 
 pub(super) fn end(db: &Connection, facts: &RunFacts, end: &RunEnd, now_ms: u64) -> Result<(), DbFault> {
