@@ -108,6 +108,30 @@ fn a_server_that_never_answers_does_not_hold_ctrl_c() {
 }
 
 #[test]
+fn a_second_ctrl_c_does_not_wait() {
+    let server = Server::start();
+    let ana = server.user("acme", "ana");
+    let mark = "600.001953125";
+    let script = format!("echo there; sleep {mark}");
+    let mut child = ana.start(&["run", "--timeout", "10m", "--", "sh", "-c", &script]);
+    // A supervisor that does nothing keeps the run from ending, as a lost connection would.
+    rustix::process::kill_process(server.jail_pid(), Signal::STOP).unwrap();
+    for _ in 0..2 {
+        rustix::process::kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        // Two of the same signal that wait together count as one.
+        let mut patience = 0;
+        eventually("the signal is taken", || {
+            patience += 1;
+            patience > 3 || child.try_wait().unwrap().is_some()
+        });
+    }
+    let status = child.wait().unwrap();
+    rustix::process::kill_process(server.jail_pid(), Signal::CONT).unwrap();
+    assert_eq!(status.code(), Some(130));
+    eventually("the run is over", || !runs(mark));
+}
+
+#[test]
 fn a_reader_that_goes_away_ends_the_run() {
     let server = Server::start();
     let ana = server.user("acme", "ana");

@@ -31,12 +31,14 @@ pub(crate) async fn follow(
             biased;
             () = interrupts.next() => {
                 if interrupted {
-                    eprintln!("bailey: not waiting for the run's end");
-                    return Ok(ExitCode::from(exit::CANCELLED));
+                    return Ok(leave());
                 }
                 interrupted = true;
-                cancel(client, run.as_ref()).await;
-                continue;
+                // The second ends this process, whatever the first one's request is waiting for.
+                tokio::select! {
+                    () = cancel(client, run.as_ref()) => continue,
+                    () = interrupts.next() => return Ok(leave()),
+                }
             }
             next = events.next() => next,
         };
@@ -73,6 +75,11 @@ pub(crate) async fn follow(
             }
         }
     }
+}
+
+fn leave() -> ExitCode {
+    eprintln!("bailey: not waiting for the run's end");
+    ExitCode::from(exit::CANCELLED)
 }
 
 /// Asks for the run's end; its `ended` event says when nothing of it is left.
