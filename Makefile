@@ -21,7 +21,7 @@ RUNNER = env $(if $(SUDO),CARGO_TARGET_$(shell echo $(HOST) | tr a-z- A-Z_)_RUNN
 
 # Beside what building takes, as command:package.
 demo: NEEDS = python3:python3
-test: NEEDS = python3:python3 node:nodejs busybox:busybox-static ip:iproute2 ps:procps
+test: NEEDS = python3:python3 node:nodejs busybox:busybox-static ip:iproute2 ps:procps bwrap:bubblewrap
 bench: NEEDS = bwrap:bubblewrap
 
 .PHONY: help build static demo test lint fmt serve bench setup
