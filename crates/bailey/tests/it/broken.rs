@@ -41,7 +41,7 @@ fn run(bodies: &[String]) -> (Option<i32>, String, String) {
 #[test]
 fn a_stream_without_an_ending_is_never_a_success() {
     let whole = format!("{STARTED}\n{OUTPUT}\n{ENDED}\n");
-    let (code, said, error) = run(&[whole.clone()]);
+    let (code, said, error) = run(std::slice::from_ref(&whole));
     assert_eq!((code, said.as_str()), (Some(0), "so far\n"), "{error}");
     // Cut anywhere before the ending's line is whole, for good.
     for cut in [0, 1, STARTED.len(), STARTED.len() + 1, STARTED.len() + OUTPUT.len() + 2, whole.len() - 2] {
@@ -69,7 +69,7 @@ fn damaged_events_are_errors() {
         format!("{STARTED}\n{{\"seq\":2,\"time_ms\":2,\"event\":\"stdout\",\"base64\":\"!\"}}\n{ENDED}\n"),
         format!("{STARTED}\n{}\n{ENDED}\n", "x".repeat(2 << 20)),
     ] {
-        let (code, _, error) = run(&[bad.clone()]);
+        let (code, _, error) = run(std::slice::from_ref(&bad));
         assert_eq!(code, Some(125), "{}: {error}", &bad[..bad.len().min(400)]);
     }
     let (code, _, error) = run(&["<html>not Bailey</html>".to_owned()]);
