@@ -32,6 +32,8 @@ pub struct RunConfig {
     pub per_server: usize,
     /// Runs at once, of one tenant.
     pub per_tenant: usize,
+    /// Bytes that the event logs of runs that are over may hold together; beyond it the oldest go.
+    pub log_bytes: u64,
 }
 
 /// How the HTTP front treats its clients.
@@ -77,6 +79,7 @@ impl RunConfig {
             },
             per_server: 256,
             per_tenant: 64,
+            log_bytes: 2 * GIB,
         }
     }
 }

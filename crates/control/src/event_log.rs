@@ -6,6 +6,7 @@
 //! The database, not this file, says how a run ended: a log that a crash cut short is completed from there.
 
 mod reader;
+mod retention;
 mod writer;
 
 use std::fs::{File, OpenOptions};
@@ -81,6 +82,7 @@ pub struct EventLogs {
     folder: PathBuf,
     /// Held while a log is completed, so that two readers do not both do it.
     completing: Arc<Mutex<()>>,
+    unseen: Arc<retention::Unseen>,
 }
 
 impl EventLogs {
@@ -90,7 +92,7 @@ impl EventLogs {
     /// When it cannot be made.
     pub fn open(folder: &Path) -> Result<Self, EventLogError> {
         std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(EventLogError::MakeFolder)?;
-        Ok(Self { folder: folder.to_owned(), completing: Arc::default() })
+        Ok(Self { folder: folder.to_owned(), completing: Arc::default(), unseen: Arc::default() })
     }
 
     /// Starts the log of a new run.

@@ -47,9 +47,13 @@ impl OutputEncoder {
 }
 
 fn event(stream: OutputStream, bytes: Vec<u8>) -> RunEventKind {
+    // JSON spells a control character with six; where base64 is the shorter form, output is no text to anybody.
+    let controls = bytes.iter().filter(|byte| byte.is_ascii_control() && !b"\n\r\t".contains(byte)).count();
+    let in_base64 = |bytes: &[u8]| OutputData { text: None, base64: Some(STANDARD.encode(bytes)) };
     let data = match String::from_utf8(bytes) {
+        Ok(text) if controls * 5 > text.len() / 3 => in_base64(text.as_bytes()),
         Ok(text) => OutputData { text: Some(text), base64: None },
-        Err(error) => OutputData { text: None, base64: Some(STANDARD.encode(error.as_bytes())) },
+        Err(error) => in_base64(error.as_bytes()),
     };
     match stream {
         OutputStream::Stdout => RunEventKind::Stdout(data),
@@ -70,6 +74,16 @@ mod tests {
             (None, Some(base64)) => STANDARD.decode(base64).unwrap(),
             _ => unreachable!(),
         }
+    }
+
+    #[test]
+    fn control_characters_do_not_grow_sixfold() {
+        let noise = OutputEncoder::default().push(OutputStream::Stdout, &[1; 3000]).unwrap();
+        assert!(serde_json::to_string(&noise).unwrap().len() < 4100);
+        let colour =
+            OutputEncoder::default().push(OutputStream::Stdout, b"\x1b[31mred, as a terminal shows it\x1b[0m\n");
+        let Some(RunEventKind::Stdout(data)) = colour else { unreachable!() };
+        assert!(data.text.is_some());
     }
 
     proptest! {

@@ -186,7 +186,7 @@ impl RunEventKind {
     }
 }
 
-/// Bytes of output: as text where they are valid UTF-8, else as base64. Exactly one is present.
+/// Bytes of output: as text where they are valid UTF-8 of few control characters, else as base64. Exactly one is present.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OutputData {
     /// The bytes as text.

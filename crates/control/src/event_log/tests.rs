@@ -96,3 +96,23 @@ fn a_second_log_of_one_run_is_refused() {
     logs.create(&run()).unwrap();
     assert!(logs.create(&run()).is_err());
 }
+
+#[tokio::test]
+async fn the_oldest_logs_go_when_all_together_hold_too_much() {
+    let folder = tempfile::tempdir().unwrap();
+    let logs = EventLogs::open(folder.path()).unwrap();
+    let runs: Vec<_> = (1..=4).map(|time| RunId::mint(time, [0; 10])).collect();
+    let mut bytes = 0;
+    for run in &runs {
+        let mut writer = logs.create(run).unwrap();
+        writer.append(0, vec![text(&"x".repeat(1000)), ended()]).await.unwrap();
+        bytes = writer.progress().borrow().bytes;
+    }
+    assert!(logs.is_trim_due(0, 1 << 30), "what an earlier life left was never looked at");
+    assert_eq!(logs.trim(4 * bytes, |_| false).unwrap(), 0);
+    assert!(!logs.is_trim_due(bytes, 1 << 30));
+    assert!(logs.is_trim_due(bytes, bytes));
+    assert_eq!(logs.trim(2 * bytes, |run| *run == runs[0]).unwrap(), 2);
+    let left: Vec<_> = runs.iter().filter(|run| logs.path(run).exists()).collect();
+    assert_eq!(left, [&runs[0], &runs[3]]);
+}

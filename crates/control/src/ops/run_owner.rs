@@ -41,6 +41,20 @@ const OUTPUT_SLACK: u64 = 1024 * 1024;
 /// Tries to record an end while the database is too busy, each of which waits by itself.
 const MAX_END_TRIES: usize = 5;
 
+/// Keeps all logs together within their budget, now that one more is over.
+async fn trim_logs(control: &Control, grown: u64) {
+    let budget = control.config().runs.log_bytes;
+    if !control.logs().is_trim_due(grown, budget) {
+        return;
+    }
+    let (logs, live) = (control.logs().clone(), control.live().clone());
+    match blocking(move || Ok(logs.trim(budget, |run| live.get(run).is_some())?)).await {
+        Ok(0) => {}
+        Ok(removed) => tracing::info!(removed, "oldest event logs removed"),
+        Err(error) => tracing::error!(cause = error.cause_chain(), "event logs cannot be kept within their budget"),
+    }
+}
+
 /// A run's log and its place among those that are going. It is there before the run is recorded, so that whoever can
 /// see the run can follow it.
 #[derive(Debug)]
@@ -137,11 +151,14 @@ impl Going {
             Err(_) if self.node_gone => Err(RunEnd::node_restarted()),
             Err(failure) => Err(RunEnd::Failed(failure)),
         };
+        let (control, progress) = (self.control.clone(), self.progress());
         match landed {
             // Recorded together with the branches that moved.
             Ok(result) => self.tell(RunEnd::Ended(result)).await,
             Err(end) => self.conclude(end).await,
         }
+        let grown = progress.borrow().bytes;
+        trim_logs(&control, grown).await;
     }
 
     /// What the node has to say, and what waits to be committed.
