@@ -3,6 +3,7 @@
 //! The first step of each turns the caller's principal into permits; what follows takes nothing else. Every denial, and every
 //! permit that was used, is on the audit before the caller learns the outcome.
 
+mod below;
 mod decide;
 mod landing;
 pub(crate) mod recovery;

@@ -1,14 +1,14 @@
 //! Loads policies, validates them, and asks Cedar.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use bailey_protocol::id::{RunId, TemplateName, TenantId, UserId};
 use bailey_protocol::path::{BranchName, Revision, TreePath};
 use bailey_protocol::wall::WallKind;
 use cedar_policy::{
-    AuthorizationError, Authorizer, Context, Decision, Entities, EntityId, EntityTypeName, EntityUid, PolicyId,
-    PolicySet, Request, Response, RestrictedExpression, Schema, ValidationMode, Validator,
+    ActionConstraint, AuthorizationError, Authorizer, Context, Decision, Entities, EntityId, EntityTypeName, EntityUid,
+    Policy, PolicyId, PolicySet, Request, Response, RestrictedExpression, Schema, ValidationMode, Validator,
 };
 
 use crate::denied::{Action, Denied};
@@ -111,6 +111,16 @@ pub enum WriteAction {
     Mount,
 }
 
+impl From<WriteAction> for Action {
+    fn from(action: WriteAction) -> Self {
+        match action {
+            WriteAction::Write => Self::TreeWrite,
+            WriteAction::Delete => Self::TreeDelete,
+            WriteAction::Mount => Self::MountWrite,
+        }
+    }
+}
+
 /// The sandbox that a run asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunPlan {
@@ -140,6 +150,8 @@ pub struct Policies {
     authorizer: Authorizer,
     words: Words,
     actions: HashMap<Action, EntityUid>,
+    /// What the operator's policies are about, of each the actions.
+    operator: Vec<ActionConstraint>,
 }
 
 impl fmt::Debug for Policies {
@@ -171,9 +183,12 @@ impl Policies {
             Schema::from_cedarschema_str(SCHEMA).map_err(|source| PolicyError::Schema { source: Box::new(source) })?;
         let mut set = PolicySet::new();
         add_file(&mut set, BASE_FILE, base)?;
+        let ours: HashSet<PolicyId> = set.policies().map(|policy| policy.id().clone()).collect();
         for (file, text) in operator {
             add_file(&mut set, file, text)?;
         }
+        let theirs = set.policies().filter(|policy| !ours.contains(policy.id()));
+        let operator = theirs.map(Policy::action_constraint).collect();
         let result = Validator::new(schema.clone()).validate(&set, ValidationMode::Strict);
         if !result.validation_passed() {
             let problems = result.validation_errors().map(ToString::to_string).collect();
@@ -183,7 +198,7 @@ impl Policies {
             "Action".parse().map_err(|source| PolicyError::Word { name: "Action", source: Box::new(source) })?;
         let action = |action: Action| EntityUid::from_type_name_and_id(kind.clone(), EntityId::new(action.as_str()));
         let actions = Action::ALL.into_iter().map(|each| (each, action(each))).collect();
-        Ok(Self { set, schema, authorizer: Authorizer::new(), words: Words::new()?, actions })
+        Ok(Self { set, schema, authorizer: Authorizer::new(), words: Words::new()?, actions, operator })
     }
 
     /// May `principal` read `path` at `revision`?
@@ -223,13 +238,23 @@ impl Policies {
         path: &TreePath,
         branch: &BranchName,
     ) -> Result<PathWritePermit, Denied> {
-        let action = match action {
-            WriteAction::Write => Action::TreeWrite,
-            WriteAction::Delete => Action::TreeDelete,
-            WriteAction::Mount => Action::MountWrite,
-        };
+        let action = Action::from(action);
         let grant = self.authorize(principal, action, path.as_str(), Some(branch), self.words.path(path))?;
         Ok(PathWritePermit { grant, path: path.clone(), branch: branch.clone() })
+    }
+
+    /// Whether a decision about a folder leaves open what policy says of a path below it: whether the operator has a
+    /// policy that may be about `action`. The base rules say the same of all that is below a path.
+    #[must_use]
+    pub fn decides_below(&self, action: WriteAction) -> bool {
+        let asked = self.actions.get(&Action::from(action));
+        // What is no action by itself is a group, which may hold any.
+        let about = |uid: &EntityUid| asked == Some(uid) || !self.actions.values().any(|action| action == uid);
+        self.operator.iter().any(|constraint| match constraint {
+            ActionConstraint::Any => true,
+            ActionConstraint::Eq(uid) => about(uid),
+            ActionConstraint::In(uids) => uids.iter().any(about),
+        })
     }
 
     /// May `principal` run code in such a sandbox? Asks for `run_as_root` as well where the plan wants root.

@@ -235,7 +235,7 @@ pub struct NewVersion {
     /// For a side branch: why the work is not on the branch that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Paths that overlapped, at most 100 of them and 16 KiB.
+    /// Paths that overlapped, or that policy denies: at most 100 of them and 16 KiB.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<String>,
 }

@@ -48,7 +48,7 @@ impl Store {
     }
 }
 
-fn item_of(found: Option<Found>, inner: &str) -> Option<TreeItem> {
+pub(crate) fn item_of(found: Option<Found>, inner: &str) -> Option<TreeItem> {
     found.map(|found| match found {
         Found::File(item) => item,
         Found::Folder(oid) => TreeItem { mode: Mode::Tree.into(), filename: inner.into(), oid },

@@ -11,6 +11,7 @@
 mod blob;
 pub mod blob_store;
 mod cache;
+mod changed_paths;
 mod changes;
 mod checkout;
 mod commit;

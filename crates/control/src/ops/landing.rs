@@ -17,6 +17,7 @@ use bailey_protocol::path::{BranchName, RepoId};
 use bailey_tree::{CommitMeta, Merge, Store};
 use tokio::runtime::Handle;
 
+use super::below::Below;
 use crate::api_error::{ApiError, ErrorKind};
 use crate::control::Control;
 use crate::db::{DbError, RefMove};
@@ -40,6 +41,8 @@ pub(super) struct Work {
     pub(super) base: Option<VersionId>,
     /// Each grew from the one before. Not empty.
     pub(super) made: Vec<VersionId>,
+    /// Asked about each path that would change on the branch, where the permit does not cover them all.
+    pub(super) below: Option<Below>,
     /// For a merge.
     pub(super) meta: CommitMeta,
 }
@@ -91,7 +94,7 @@ pub(super) fn land(
         for piece in work {
             let head = runtime.block_on(control.db().resolve(&piece.permit.scope()?))?;
             check(&piece.store, head.as_ref())?;
-            plans.push(plan(piece, head, on_conflict)?);
+            plans.push(plan(control, piece, head, on_conflict)?);
         }
         let (moves, landed): (Vec<_>, Vec<_>) = plans.into_iter().map(|plan| (plan.ref_move, plan.landed)).unzip();
         match commit(&landed, moves.into_iter().flatten().collect()) {
@@ -112,16 +115,30 @@ struct Plan {
     landed: Landed,
 }
 
-fn plan(piece: &Work, head: Option<VersionId>, on_conflict: OnConflict<'_>) -> Result<Plan, ApiError> {
+fn plan(
+    control: &Control,
+    piece: &Work,
+    head: Option<VersionId>,
+    on_conflict: OnConflict<'_>,
+) -> Result<Plan, ApiError> {
     let last = piece.made.last().ok_or_else(|| ApiError::internal("work without a version"))?;
     let outcome = if head == piece.base { CommitOutcome::Committed } else { CommitOutcome::Merged };
     let to = match outcome {
         CommitOutcome::Merged => match merge(piece, head.as_ref())? {
             Ok(merged) => merged,
-            Err(conflicts) => return aside(piece, last, conflicts, on_conflict),
+            Err(conflicts) => return overlapping(piece, last, conflicts, on_conflict),
         },
         CommitOutcome::Committed | CommitOutcome::SideBranch => last.clone(),
     };
+    // INVARIANT: what is asked about is what the branch would become, not what was planned on an older head.
+    if let Some(below) = &piece.below
+        && let Some(refusal) = below.refusal(control, &piece.permit, &piece.store, head.as_ref(), &to)?
+    {
+        return match on_conflict {
+            OnConflict::Refuse => Err(refusal.denied.into()),
+            OnConflict::SideBranch(run) => aside(piece, last, run, refusal.reason(), refusal.paths),
+        };
+    }
     // The same content again moves nothing.
     let moved = head.as_ref() != Some(&to);
     let ref_move = if moved { Some(RefMove::new(&piece.permit, head, to.clone())?) } else { None };
@@ -141,18 +158,13 @@ fn merge(piece: &Work, head: Option<&VersionId>) -> Result<Result<VersionId, Vec
     onto.map(Ok).ok_or_else(|| ApiError::internal("work without a version"))
 }
 
-fn aside(
+/// What happens to work whose paths were changed on the branch as well.
+fn overlapping(
     piece: &Work,
     last: &VersionId,
-    mut conflicts: Vec<String>,
+    conflicts: Vec<String>,
     on_conflict: OnConflict<'_>,
 ) -> Result<Plan, ApiError> {
-    let mut bytes = 0;
-    let told = conflicts.iter().take(MAX_CONFLICTS).take_while(|path| {
-        bytes += path.len();
-        bytes <= MAX_CONFLICT_BYTES
-    });
-    conflicts.truncate(told.count());
     match on_conflict {
         OnConflict::Refuse => Err(ApiError::new(
             ErrorKind::Conflict,
@@ -163,18 +175,35 @@ fn aside(
         OnConflict::SideBranch(run) => {
             let branch = piece.permit.branch();
             let reason = format!("branch `{branch}` moved while the run was going, over the same paths");
-            Ok(Plan {
-                ref_move: Some(RefMove::side_branch(&piece.permit, run, None, last.clone())?),
-                landed: Landed {
-                    branch: BranchName::of_run(run),
-                    version: last.clone(),
-                    outcome: CommitOutcome::SideBranch,
-                    reason: Some(reason),
-                    conflicts,
-                },
-            })
+            aside(piece, last, run, reason, conflicts)
         }
     }
+}
+
+/// Keeps work on the run's side branch.
+fn aside(
+    piece: &Work,
+    last: &VersionId,
+    run: &RunId,
+    reason: String,
+    mut conflicts: Vec<String>,
+) -> Result<Plan, ApiError> {
+    let mut bytes = 0;
+    let told = conflicts.iter().take(MAX_CONFLICTS).take_while(|path| {
+        bytes += path.len();
+        bytes <= MAX_CONFLICT_BYTES
+    });
+    conflicts.truncate(told.count());
+    Ok(Plan {
+        ref_move: Some(RefMove::side_branch(&piece.permit, run, None, last.clone())?),
+        landed: Landed {
+            branch: BranchName::of_run(run),
+            version: last.clone(),
+            outcome: CommitOutcome::SideBranch,
+            reason: Some(reason),
+            conflicts,
+        },
+    })
 }
 
 /// The locks of all stores, in one order for everybody.

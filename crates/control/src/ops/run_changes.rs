@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use bailey_policy::WriteAction;
 use bailey_protocol::api::{NewVersion, Notice, RunResult};
 use bailey_protocol::change::NoticeReason;
 use bailey_protocol::id::VersionId;
@@ -12,6 +13,7 @@ use bailey_protocol::path::{RepoId, TreePath};
 use bailey_tree::{Applied, CommitMeta, MAX_NOTICES};
 use tokio::runtime::Handle;
 
+use super::below::Below;
 use super::decide::blocking;
 use super::landing::{self, Landed, OnConflict, Work};
 use super::run_owner::{Going, failure, record_end};
@@ -153,11 +155,13 @@ impl Going {
 
     fn work(&self, chain: &Chain) -> Option<Work> {
         let slice = self.slices.get(chain.first()?.0)?;
+        let folders = chain.iter().map(|(index, _)| Some(self.path(*index)?.1)).collect::<Option<_>>()?;
         Some(Work {
             permit: slice.write.clone()?,
             store: slice.store.clone(),
             base: slice.version.clone(),
             made: chain.iter().map(|(_, version)| version.clone()).collect(),
+            below: Below::new(&self.control, &self.caller, WriteAction::Mount, folders),
             meta: self.meta(),
         })
     }

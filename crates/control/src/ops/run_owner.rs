@@ -29,7 +29,7 @@ use super::runs::Ready;
 use super::slices::Slice;
 use crate::admission::Slot;
 use crate::api_error::ApiError;
-use crate::control::Control;
+use crate::control::{Caller, Control};
 use crate::db::{DbError, RefMove, RunEnd, RunFailure};
 use crate::event_log::{EventWriter, Progress};
 use crate::live_runs::{Listed, LiveRun};
@@ -69,6 +69,8 @@ pub(super) struct RunLog {
 pub(super) struct Going {
     pub(super) control: Control,
     pub(super) permit: Arc<RunCreatePermit>,
+    /// Who asked for the run, and in whose name its changes are decided on.
+    pub(super) caller: Caller,
     pub(super) run: RunId,
     pub(super) slices: Vec<Slice>,
     reason: WallReason,
@@ -110,10 +112,11 @@ impl RunLog {
 impl Going {
     /// Takes over a run that is recorded, and gives the order for the node.
     pub(super) fn new(control: Control, permit: RunCreatePermit, ready: Ready) -> (Self, StartRun) {
-        let Ready { spec, reason, slices, slot, log } = ready;
+        let Ready { spec, caller, reason, slices, slot, log } = ready;
         let (updates, received) = mpsc::channel(UPDATES_IN_FLIGHT);
         let going = Self {
             permit: Arc::new(permit),
+            caller,
             run: spec.run.clone(),
             slices,
             reason,

@@ -60,6 +60,7 @@ pub async fn create(
 #[derive(Debug)]
 pub(super) struct Ready {
     pub(super) spec: RunSpec,
+    pub(super) caller: Caller,
     pub(super) reason: WallReason,
     pub(super) slices: Vec<Slice>,
     pub(super) slot: Slot,
@@ -125,7 +126,8 @@ async fn record(
         Ok(RunCreated::New) => {
             let reason = planned.reason;
             let spec = spec(planned, run, caller, &slices);
-            Ok(Recorded::New(Box::new(Ready { spec, reason, slices, slot, log })))
+            let caller = caller.clone();
+            Ok(Recorded::New(Box::new(Ready { spec, caller, reason, slices, slot, log })))
         }
         Ok(RunCreated::Replayed(first)) => {
             log.discard(control, &run).await;

@@ -10,6 +10,7 @@ use bailey_protocol::path::{BranchName, TreePath};
 use bailey_tree::{CommitMeta, Entry, Store};
 use tokio::runtime::Handle;
 
+use super::below::Below;
 use super::decide::blocking;
 use super::landing::{self, Landed, OnConflict, Work};
 use super::tree_access::{self, Opened};
@@ -79,7 +80,7 @@ pub async fn write(
         let turn = tokio::time::timeout(UPLOAD_PATIENCE, Arc::clone(owner.uploads()).acquire_owned()).await;
         let turn = turn.map_err(|_elapsed| too_many_uploads())?.map_err(ApiError::internal)?;
         let opened = tree_access::open_to_write(&owner, &permitted).await?;
-        let change = Change::new(owner, &user, permitted, opened, ask, "Write");
+        let change = Change::new(owner, &user, permitted, opened, ask, None, "Write");
         blocking(move || {
             let _turn = turn;
             let Opened { store, path, version } = &change.opened;
@@ -106,7 +107,8 @@ pub async fn delete(control: &Control, caller: &Caller, ask: WriteAsk) -> Result
     let (owner, user, permitted) = (control.clone(), caller.clone(), Arc::clone(&permit));
     see_through(control, caller, permit, async move {
         let opened = tree_access::open_to_write(&owner, &permitted).await?;
-        let change = Change::new(owner, &user, permitted, opened, ask, "Delete");
+        let below = Below::new(&owner, &user, WriteAction::Delete, vec![ask.path.clone()]);
+        let change = Change::new(owner, &user, permitted, opened, ask, below, "Delete");
         blocking(move || {
             let Opened { store, path, version } = &change.opened;
             change.check(store, version.as_ref())?;
@@ -141,6 +143,7 @@ struct Change {
     permit: Arc<PathWritePermit>,
     opened: Opened,
     condition: Condition,
+    below: Option<Below>,
     meta: CommitMeta,
 }
 
@@ -151,6 +154,7 @@ impl Change {
         permit: Arc<PathWritePermit>,
         opened: Opened,
         ask: WriteAsk,
+        below: Option<Below>,
         verb: &str,
     ) -> Self {
         let meta = CommitMeta {
@@ -159,7 +163,7 @@ impl Change {
             message: format!("{verb} {}", ask.path),
             run: caller.principal.run.clone(),
         };
-        Self { control, permit, opened, condition: ask.condition, meta }
+        Self { control, permit, opened, condition: ask.condition, below, meta }
     }
 
     /// What is at the path, if that is what the condition says.
@@ -184,9 +188,9 @@ impl Change {
 
     fn land(&self, made: VersionId) -> Result<Written, ApiError> {
         let Opened { store, path, version } = &self.opened;
-        let (base, meta) = (version.clone(), self.meta.clone());
+        let (base, below, meta) = (version.clone(), self.below.clone(), self.meta.clone());
         let permit = Arc::clone(&self.permit);
-        let work = [Work { permit, store: store.clone(), base, made: vec![made], meta }];
+        let work = [Work { permit, store: store.clone(), base, made: vec![made], below, meta }];
         let check = |store: &Store, head: Option<&VersionId>| self.check(store, head).map(drop);
         let commit = |_: &[Landed], moves| Handle::current().block_on(self.control.db().move_refs(moves));
         let landed = landing::land(&self.control, &work, OnConflict::Refuse, &check, &commit)?;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, clippy::disallowed_methods, reason = "a test fails by panicking")]
 #![allow(missing_debug_implementations, unreachable_pub, reason = "nobody outside uses a test's types")]
 
+mod below;
 mod client;
 mod hostile;
 mod node;

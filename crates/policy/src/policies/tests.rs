@@ -302,3 +302,22 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn paths_below_a_folder_are_asked_about_where_an_operator_may_say_something_of_them() {
+    assert!(!Policies::new(&[]).unwrap().decides_below(WriteAction::Mount));
+    for (scope, mount, delete) in [
+        ("action", true, true),
+        (r#"action == Action::"mount_write""#, true, false),
+        (r#"action in Action::"tree""#, true, true),
+        (r#"action in [Action::"run_create", Action::"tree"]"#, true, true),
+        (r#"action in [Action::"tree_read", Action::"tree_delete"]"#, false, true),
+        (r#"action in Action::"mount_write""#, true, false),
+        (r#"action in Action::"execute""#, true, true),
+        (r#"action == Action::"run_create""#, false, false),
+    ] {
+        let policies = operator(&format!("forbid (principal, {scope}, resource);")).unwrap();
+        let asked = (policies.decides_below(WriteAction::Mount), policies.decides_below(WriteAction::Delete));
+        assert_eq!(asked, (mount, delete), "{scope}");
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{Read as _, Seek as _, SeekFrom};
+use std::ops::ControlFlow;
 use std::os::unix::fs::PermissionsExt as _;
 
 use bailey_protocol::api::{DiffChange, EntryKind};
@@ -229,4 +230,55 @@ fn git_applies_the_diffs() {
         git_output(&place, &["apply", "patch"]);
         assert_eq!(fs::read_to_string(place.join("f")).unwrap(), after, "{patch}");
     }
+}
+
+#[test]
+fn changed_paths_name_what_came_went_or_became_something_else() {
+    let bench = Bench::new();
+    let mut base = None;
+    for path in ["m/same/x", "m/edited", "m/gone/a/b", "m/.git/config", "m/turned", "beside"] {
+        base = Some(bench.write(base.as_ref(), path, b"1"));
+    }
+    let records = [
+        file(b"edited", b"2"),
+        (Header::Delete { path: b"gone" }, &b""[..]),
+        (Header::Delete { path: b".git" }, b""),
+        (Header::Symlink { path: b".git", target: b"x" }, b""),
+        (Header::Delete { path: b"turned" }, b""),
+        file(b"turned/into", b"1"),
+        (Header::Directory { path: b"empty" }, b""),
+        (Header::File { path: b"same/x", executable: true, size: 1 }, b"1"),
+        file(b"odd\xff", b""),
+    ];
+    let applied = bench.store.apply_changes(base.as_ref(), "m", &mut &*stream(&records), &meta()).unwrap();
+    let to = applied.version.unwrap();
+    let changed = |inner: &str, most: usize| {
+        let mut seen: Vec<Vec<u8>> = Vec::new();
+        let mut visit = |path: &[u8]| {
+            seen.push(path.to_vec());
+            if seen.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        bench.store.changed_paths(base.as_ref(), &to, inner, &mut visit).unwrap();
+        seen.sort();
+        seen
+    };
+    let all: [&[u8]; 11] = [
+        b"m/.git",
+        b"m/.git/config",
+        b"m/edited",
+        b"m/empty",
+        b"m/gone",
+        b"m/gone/a",
+        b"m/gone/a/b",
+        b"m/odd\xff",
+        b"m/same/x",
+        b"m/turned",
+        b"m/turned/into",
+    ];
+    assert_eq!(changed("m", 99), all);
+    assert_eq!(changed("", 99), all);
+    assert_eq!(changed("m/gone/a", 99), [&b"m/gone/a"[..], b"m/gone/a/b"]);
+    assert_eq!(changed("m/same", 99), [b"m/same/x"]);
+    assert!(changed("beside", 99).is_empty() && changed("none", 99).is_empty());
+    assert_eq!(changed("m", 3).len(), 3);
 }
