@@ -128,7 +128,7 @@ impl Report {
         let header = ["what", "n", "p50", "p99", "base p50", "base p99", "ratio", "goal", "met"];
         let mut line = |cells: [&str; 9]| {
             let [name, rest @ ..] = cells;
-            let rest: String = rest.iter().map(|cell| format!("{cell:>12}")).collect();
+            let rest: String = rest.iter().map(|cell| format!("{cell:>15}")).collect();
             writeln!(out, "{name:<36}{rest}")
         };
         let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
