@@ -1,12 +1,12 @@
 //! PID 1's side of `sudo`: any program of the sandbox may connect, so sizes, counts and times are limited.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bailey_protocol::guest::SUDO_SOCKET;
@@ -16,6 +16,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::Semaphore;
 
 use super::message::{MAX_REQUEST, Reply, Request};
 use crate::agent::Agent;
@@ -26,7 +27,7 @@ use crate::exec::registry::Exit;
 use crate::exec::start::{Launch, launch, read_report};
 
 /// Most connections at once.
-const MAX_CONNECTIONS: u32 = 64;
+const MAX_CONNECTIONS: usize = 64;
 /// Longest time until a request is there.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
 /// Standard input, output, error, and the working folder.
@@ -53,24 +54,19 @@ pub fn listen(agent: &Rc<Agent>, root: bool) -> Result<(), RpcError> {
 }
 
 async fn accept(agent: Rc<Agent>, listener: UnixListener) {
-    let open = Rc::new(Cell::new(0_u32));
-    loop {
+    let slots = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    // A crowd waits in the listener's backlog, where it costs nothing, and nobody in it is turned away.
+    while let Ok(slot) = Arc::clone(&slots).acquire_owned().await {
         let Ok((stream, _address)) = listener.accept().await else {
             // No descriptor left, most likely; the backlog waits meanwhile.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        if open.get() >= MAX_CONNECTIONS {
-            continue;
-        }
-        open.set(open.get() + 1);
-        let (agent, open) = (Rc::clone(&agent), Rc::clone(&open));
+        let agent = Rc::clone(&agent);
         tokio::task::spawn_local(async move {
             serve(&agent, stream).await;
-            open.set(open.get() - 1);
+            drop(slot);
         });
-        // Those of a crowd that have left already make room for the ones behind them.
-        tokio::task::yield_now().await;
     }
 }
 
