@@ -12,7 +12,7 @@ use bailey_protocol::change::{MAGIC, NoticeReason, tag};
 use rustix::fs::{CWD, FileType, Mode};
 use rustix::mount::{MountFlags, UnmountFlags};
 
-use crate::guest::{binary, possible};
+use crate::guest::{binary, required};
 
 /// One record, in words: kind, path, and what else there is to say.
 type Record = (char, String, String);
@@ -136,9 +136,7 @@ fn check(script: &str, wanted: &[&str]) {
 
 #[test]
 fn a_table_of_changes() {
-    if !possible() {
-        return;
-    }
+    required();
     check("true", &[]);
     check("echo -n new > n", &["F n 0:new"]);
     check("echo -n ONE > a", &["F a 0:ONE"]);
@@ -156,9 +154,7 @@ fn a_table_of_changes() {
 
 #[test]
 fn a_folder_deleted_and_made_again_has_none_of_its_old_files() {
-    if !possible() {
-        return;
-    }
+    required();
     check("rm -r d; mkdir d; echo -n x > d/new", &["D d", "X d/f", "X d/g", "X d/sub", "F d/new 0:x"]);
     check("rm -r d; mkdir d", &["D d", "X d/f", "X d/g", "X d/sub"]);
     check("rm -r d; mkdir d; echo -n three > d/f", &["D d", "X d/g", "X d/sub"]);
@@ -170,9 +166,7 @@ fn a_folder_deleted_and_made_again_has_none_of_its_old_files() {
 
 #[test]
 fn things_that_become_other_things() {
-    if !possible() {
-        return;
-    }
+    required();
     check("rm a; mkdir a; echo -n i > a/i", &["X a", "D a", "F a/i 0:i"]);
     check("rm -r d; echo -n i > d", &["X d", "F d 0:i"]);
     check("rm a; ln -s b a", &["X a", "L a b"]);
@@ -187,9 +181,7 @@ fn things_that_become_other_things() {
 
 #[test]
 fn f13_what_a_tree_cannot_hold_is_dropped_with_a_notice() {
-    if !possible() {
-        return;
-    }
+    required();
     check("mkfifo p", &["N p Fifo"]);
     check("rm a; mkfifo a", &["X a", "N a Fifo"]);
     check("mknod z c 1 3", &["N z Device"]);
@@ -204,9 +196,7 @@ fn f13_what_a_tree_cannot_hold_is_dropped_with_a_notice() {
 
 #[test]
 fn r08_holes_and_second_names_cost_no_more_than_the_disk_that_was_granted() {
-    if !possible() {
-        return;
-    }
+    required();
     check("truncate -s 65M hole", &["N hole TooLarge"]);
     let overlay = Overlay::new(tree);
     overlay.sh("head -c 30M /dev/zero > w; ln w x; ln w y; ln w z; echo -n 1 > zz");
@@ -216,18 +206,14 @@ fn r08_holes_and_second_names_cost_no_more_than_the_disk_that_was_granted() {
 
 #[test]
 fn names_of_any_bytes_and_unreadable_modes() {
-    if !possible() {
-        return;
-    }
+    required();
     check("echo -n x > $'a\\nb\\xff'; mkdir -m 000 locked", &["F a\nb\u{fffd} 0:x", "D locked"]);
     check("mkdir m; echo -n x > m/f; chmod 000 m/f m", &["D m", "F m/f 0:x"]);
 }
 
 #[test]
 fn deep_trees_and_long_paths_end_in_notices_and_not_in_errors() {
-    if !possible() {
-        return;
-    }
+    required();
     let overlay = Overlay::new(|_| {});
     overlay.sh("python3 - <<'E'\nimport os\nfor i in range(400):\n os.mkdir('n'); os.chdir('n')\nopen('f','w')\nE");
     let records = overlay.records();
@@ -242,9 +228,7 @@ fn deep_trees_and_long_paths_end_in_notices_and_not_in_errors() {
 
 #[test]
 fn a_folder_of_many_files_costs_what_changed() {
-    if !possible() {
-        return;
-    }
+    required();
     let overlay = Overlay::new(|lower| {
         for i in 0..5000 {
             fs::write(lower.join(format!("f{i}")), "x").unwrap();
@@ -257,9 +241,7 @@ fn a_folder_of_many_files_costs_what_changed() {
 
 #[test]
 fn a_link_in_the_upper_layer_leads_nowhere() {
-    if !possible() {
-        return;
-    }
+    required();
     // Not something an overlay would make: the collector must not follow it either way.
     let overlay = Overlay::new(tree);
     let upper = overlay.root.path().join("upper");

@@ -4,13 +4,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::guest::{Guest, init_request, possible};
+use crate::guest::{Guest, init_request, required};
 
 #[tokio::test]
 async fn nothing_but_health_answers_before_init_and_init_answers_once() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::park();
     let health = http::Request::get("/health").body(http_body_util::Empty::new()).unwrap();
     assert_eq!(guest.send(health).await.status(), 204);
@@ -29,9 +27,7 @@ async fn nothing_but_health_answers_before_init_and_init_answers_once() {
 
 #[tokio::test]
 async fn a_command_has_its_output_then_its_end() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(false).await;
     let outcome = guest.shell("echo out; echo err >&2; exit 3").await;
     assert_eq!((outcome.text().as_str(), outcome.stderr.as_slice(), outcome.code()), ("out\n", &b"err\n"[..], 3));
@@ -43,9 +39,7 @@ async fn a_command_has_its_output_then_its_end() {
 /// Byte-exact output of every value, cut anywhere (rivals 11).
 #[tokio::test]
 async fn output_is_exact_whatever_the_bytes() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(false).await;
     let script =
         "python3 -c 'import os\nfor i in range(700): os.write(1, bytes(range(256)) + \"\u{e4}\u{20ac}\".encode())'";
@@ -57,9 +51,7 @@ async fn output_is_exact_whatever_the_bytes() {
 /// A command that prints and ends at once has both output and end, every time (rivals 8).
 #[tokio::test]
 async fn output_is_never_lost_at_the_end() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(false).await;
     let start = json!({ "process": { "cmd": "/bin/sh", "args": ["-c", "echo out; echo err >&2; exit 7"] } });
     for _ in 0..300 {
@@ -72,9 +64,7 @@ async fn output_is_never_lost_at_the_end() {
 /// The deadline ends everything that the command started, wherever it went (rivals 1, R10).
 #[tokio::test]
 async fn a_timeout_kills_the_whole_tree() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(false).await;
     let script = "trap '' TERM HUP INT; sleep 600 & setsid sleep 600 & (setsid sh -c 'sleep 600 & sleep 600' &) ; \
                   python3 -c 'import socket,time; s=socket.socket(); s.bind((\"127.0.0.1\", 4567)); s.listen(); time.sleep(600)' & \
@@ -95,9 +85,7 @@ async fn a_timeout_kills_the_whole_tree() {
 /// Orphans are reaped, however many (rivals 13, K23).
 #[tokio::test]
 async fn k23_orphans_are_reaped() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(false).await;
     let script = "import os\nfor i in range(2000):\n p=os.fork()\n if p==0:\n  if os.fork()==0: os._exit(0)\n  os._exit(0)\n os.waitpid(p,0)\nprint(\"done\")";
     let outcome = guest.shell(&format!("python3 -c '{script}'")).await;
@@ -109,9 +97,7 @@ async fn k23_orphans_are_reaped() {
 /// What the leader leaves in the background neither delays the end nor loses its pipe.
 #[tokio::test]
 async fn the_background_outlives_the_end_and_keeps_its_pipe() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(false).await;
     let began = Instant::now();
     let script = "(sleep 0.5; echo late; echo alive > /tmp/alive; sleep 600) & echo now";
@@ -130,9 +116,7 @@ async fn the_background_outlives_the_end_and_keeps_its_pipe() {
 /// Nobody reading does not make PID 1 hold the output; a vanished reader does not stop the program (R11, rivals 3).
 #[tokio::test]
 async fn r11_a_reader_that_stalls_or_leaves_costs_no_memory() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(false).await;
     let flood = json!({ "process": { "cmd": "/bin/sh", "args": ["-c", "head -c 100000000 /dev/zero; echo end > /tmp/end"] }, "stdin": false });
     let mut stalled = guest.start_exec(&flood, &[]).await;
@@ -154,9 +138,7 @@ async fn r11_a_reader_that_stalls_or_leaves_costs_no_memory() {
 
 #[tokio::test]
 async fn input_is_passed_on_in_order_and_closed() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(false).await;
     let mut events = guest.start_exec(&json!({ "process": { "cmd": "cat" }, "tag": "t" }), &[]).await;
     let pid = events.pid().await;
@@ -183,9 +165,7 @@ async fn input_is_passed_on_in_order_and_closed() {
 
 #[tokio::test]
 async fn a_listeners_deadline_ends_its_listening_only() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(false).await;
     let mut events = guest.start_exec(&json!({ "process": { "cmd": "cat" }, "tag": "x" }), &[]).await;
     let by_tag = json!({ "process": { "tag": "x" } });
@@ -210,9 +190,7 @@ async fn a_listeners_deadline_ends_its_listening_only() {
 
 #[tokio::test]
 async fn a_terminal_has_a_size_and_a_keyboard() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(false).await;
     let start =
         json!({ "process": { "cmd": "/bin/bash", "args": ["--norc"] }, "pty": { "size": { "cols": 91, "rows": 33 } } });
@@ -238,9 +216,7 @@ async fn a_terminal_has_a_size_and_a_keyboard() {
 
 #[tokio::test]
 async fn what_cannot_start_says_why() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(false).await;
     let long = "x".repeat(300_000);
     for (process, code, word) in [
@@ -264,9 +240,7 @@ async fn what_cannot_start_says_why() {
 /// L01, K01 and what stands beside them: the powers of an exec as it sees them.
 #[tokio::test]
 async fn k01_an_exec_has_no_power_and_nothing_inherited() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(false).await;
     let outcome = guest
         .shell(
@@ -301,9 +275,7 @@ async fn k01_an_exec_has_no_power_and_nothing_inherited() {
 /// Rightful programs work under the filters.
 #[tokio::test]
 async fn k36_runtimes_and_tools_work_behind_the_fences() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(false).await;
     for (script, wanted) in [
         (
@@ -338,9 +310,7 @@ async fn k36_runtimes_and_tools_work_behind_the_fences() {
 #[tokio::test]
 async fn a_port_is_reached_with_half_close() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(false).await;
     let server = "import socket\ns=socket.socket(); s.bind((\"127.0.0.1\",8765)); s.listen(); print(\"up\",flush=True)\nc,_=s.accept(); d=b\"\"\nwhile True:\n b=c.recv(65536)\n if not b: break\n d+=b\nc.sendall(str(len(d)).encode())";
     let start = json!({ "process": { "cmd": "python3", "args": ["-c", server] }, "stdin": false });
@@ -376,9 +346,7 @@ pub(crate) async fn wait_until(mut condition: impl FnMut() -> bool, what: &str) 
 /// A budget, not a benchmark: a broken fast path costs far more. `--nocapture` shows the numbers.
 #[tokio::test]
 async fn an_exec_round_trip_is_quick() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(false).await;
     let start = json!({ "process": { "cmd": "/bin/true" }, "stdin": false });
     let mut times = Vec::new();
@@ -396,9 +364,7 @@ async fn an_exec_round_trip_is_quick() {
 /// Where PID 1's own filter hides `clone3`, children move into their group themselves, and are killed with it.
 #[tokio::test]
 async fn execs_have_their_group_without_clone3_too() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::park_without_clone3();
     assert_eq!(guest.call("/init", &init_request(false)).await.0, 200);
     let script = "setsid sleep 600 & grep -c exec- /proc/self/cgroup; wait; sleep 600";
@@ -411,9 +377,7 @@ async fn execs_have_their_group_without_clone3_too() {
 /// After `/init` nothing new can appear in `/`, not even for root, while all that builds need works elsewhere.
 #[tokio::test]
 async fn landlock_fences_execs_and_the_agent_itself() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(true).await;
     let script = "mkdir /bailey-test-new 2>/dev/null; echo $?; rmdir /bailey-test-new 2>/dev/null; \
                   ls / >/dev/null && mkdir /tmp/a /tmp/b && echo x > /tmp/a/f && mv /tmp/a/f /tmp/b/f && ln /tmp/b/f /tmp/a/g && \

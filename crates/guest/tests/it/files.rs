@@ -5,7 +5,7 @@ use http::Request;
 use http_body_util::{BodyExt, Empty, Full};
 use serde_json::{Value, json};
 
-use crate::guest::{Guest, possible};
+use crate::guest::{Guest, required};
 
 async fn method(guest: &Guest, name: &str, body: Value) -> (u16, Value) {
     guest.call(&format!("/filesystem.Filesystem/{name}"), &body).await
@@ -31,9 +31,7 @@ async fn put(guest: &Guest, path: &str, content: Vec<u8>) -> (u16, Value) {
 
 #[tokio::test]
 async fn files_go_up_and_down_byte_for_byte() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(false).await;
     let content: Vec<u8> = (0..3_000_000_u32).map(|i| u8::try_from(i * 7 % 251).unwrap()).collect();
     let (status, answer) = put(&guest, "a/b/c%20d.bin", content.clone()).await;
@@ -55,9 +53,7 @@ async fn files_go_up_and_down_byte_for_byte() {
 
 #[tokio::test]
 async fn a_form_holds_several_files() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(false).await;
     let form = |parts: &[(&str, &str)]| {
         let parts: String = parts
@@ -79,9 +75,7 @@ async fn a_form_holds_several_files() {
 
 #[tokio::test]
 async fn f08_what_is_no_regular_file_is_refused_at_once() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(false).await;
     let made = guest.shell("mkfifo p; mkdir d; ln -s /proc/self/root/etc/passwd m; ln -s loop loop; (cat p > got &) ; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"s\")'").await;
     assert_eq!(made.code(), 0, "{made:?}");
@@ -109,9 +103,7 @@ async fn f08_what_is_no_regular_file_is_refused_at_once() {
 
 #[tokio::test]
 async fn the_methods_answer_as_e2b_does() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(false).await;
     let (status, answer) = method(&guest, "MakeDir", json!({ "path": "p/q" })).await;
     assert_eq!((status, &answer["entry"]["type"]), (200, &json!("FILE_TYPE_DIRECTORY")));
@@ -154,9 +146,7 @@ async fn the_methods_answer_as_e2b_does() {
 /// Uploads into one new deep folder at the same time all succeed (rivals 25).
 #[tokio::test]
 async fn concurrent_uploads_make_their_folders_together() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(false).await;
     let uploads = (0..40).map(|i| {
         let guest = &guest;
@@ -168,9 +158,7 @@ async fn concurrent_uploads_make_their_folders_together() {
 
 #[tokio::test]
 async fn a_full_disk_is_said_to_be_full() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(false).await;
     let (status, answer) = put(&guest, "/home/small/big", vec![1; 3_000_000]).await;
     assert_eq!((status, &answer["code"]), (507, &json!(507)), "{answer}");
@@ -178,9 +166,7 @@ async fn a_full_disk_is_said_to_be_full() {
 
 #[tokio::test]
 async fn folders_are_watched_by_stream_and_by_poll() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(false).await;
     let watch = json!({ "path": "~", "recursive": true, "includeEntry": true });
     let mut stream = guest.call_stream("/filesystem.Filesystem/WatchDir", &watch, &[]).await;
@@ -217,9 +203,7 @@ async fn folders_are_watched_by_stream_and_by_poll() {
 
 #[tokio::test]
 async fn metrics_and_environment_are_json() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(false).await;
     for (path, key) in [("/metrics", "mem_total"), ("/envs", "FROM_INIT")] {
         let answer = guest.send(Request::get(path).body(Empty::<Bytes>::new()).unwrap()).await;

@@ -59,13 +59,9 @@ pub(crate) fn binary() -> std::ffi::OsString {
     std::env::var_os("BAILEY_GUEST_BINARY").unwrap_or_else(|| env!("CARGO_BIN_EXE_bailey-guest").into())
 }
 
-/// Whether this machine can run the suite; says why not.
-pub(crate) fn possible() -> bool {
-    let possible = rustix::process::geteuid().is_root() && cgroup2().is_some();
-    if !possible {
-        eprintln!("SKIPPED: needs root and a cgroup 2 mount");
-    }
-    possible
+/// What the suite cannot do without; a test that could not run has not passed.
+pub(crate) fn required() {
+    assert!(rustix::process::geteuid().is_root() && cgroup2().is_some(), "needs root and a cgroup 2 mount");
 }
 
 impl Guest {

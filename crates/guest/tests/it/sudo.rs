@@ -5,13 +5,11 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::exec::wait_until;
-use crate::guest::{Guest, possible};
+use crate::guest::{Guest, required};
 
 #[tokio::test]
 async fn root_has_exactly_what_installing_takes() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(true).await;
     let script = "grep -E '^(Cap|NoNewPrivs|Seccomp|Uid)' /proc/self/status";
     for outcome in [guest.shell(&format!("/run/bin/sudo {script}")).await, guest.shell_as(script, "root").await] {
@@ -40,9 +38,7 @@ async fn root_has_exactly_what_installing_takes() {
 
 #[tokio::test]
 async fn a_command_under_sudo_has_its_descriptors_folder_and_end() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(true).await;
     let outcome = guest
         .shell(
@@ -62,9 +58,7 @@ async fn a_command_under_sudo_has_its_descriptors_folder_and_end() {
 
 #[tokio::test]
 async fn without_root_sudo_says_so() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(false).await;
     let outcome = guest.shell("/run/bin/sudo id; echo $?").await;
     assert_eq!(outcome.text(), "1\n");
@@ -73,9 +67,7 @@ async fn without_root_sudo_says_so() {
 
 #[tokio::test]
 async fn the_deadline_reaches_what_sudo_started() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(true).await;
     let script = "/run/bin/sudo sh -c 'setsid sleep 600 & sleep 600' & /run/bin/sudo setsid sleep 601 & echo hi; wait";
     let start = json!({ "process": { "cmd": "/bin/bash", "args": ["-c", script] } });
@@ -87,9 +79,7 @@ async fn the_deadline_reaches_what_sudo_started() {
 
 #[tokio::test]
 async fn hostile_talk_to_the_socket_hurts_nobody() {
-    if !possible() {
-        return;
-    }
+    required();
     let guest = Guest::start(true).await;
     let script = r#"
 import socket, os, array, struct, random, errno, time
