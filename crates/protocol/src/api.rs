@@ -2,18 +2,33 @@
 //!
 //! Requests refuse unknown fields: a mis-spelled safety field must never be ignored.
 
-use std::collections::BTreeMap;
+mod branches;
+pub mod identity;
+pub mod policy;
+mod tree;
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::change::NoticeReason;
 use crate::id::{RequestId, RunId, SandboxId, TemplateName, VersionId};
+use crate::label::Label;
 use crate::node::{Ending, LimitHit};
 use crate::path::{BranchName, SandboxPath, TreePath};
+use crate::purge::PurgeId;
 use crate::wall::{WallKind, WallReason};
 
+pub use branches::{
+    BaselineInfo, BaselineList, BranchInfo, BranchList, ForkRequest, ForkSource, LabelRequest, LabelledPath,
+    PathLabels, Promoted, PromotionOutcome, PromotionRequest, Protection, ProtectionList, ShareMode, TreeToken,
+    TreeTokenList, TreeTokenMade, TreeTokenRequest,
+};
+pub use tree::{Blame, BlameSpan, CopyRequest, ExtractAnswer, RestoreRequest, RevertRequest, TreeEdit, TreePatch};
+
 /// Body of every answer that is not a success.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ErrorBody {
     /// The HTTP status as a number.
     pub code: u16,
@@ -25,13 +40,34 @@ pub struct ErrorBody {
     pub hint: String,
     /// For the operator's log.
     pub request_id: RequestId,
+    /// The operation that was asked for, by its id in the API's document; absent where none was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<String>,
+    /// Operations that the hint names, by their ids in the API's document.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub see: Vec<String>,
+    /// For a version that was purged: what it went with. Its receipt says more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub purge: Option<PurgeId>,
     /// For a denial: the policies that decided.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<String>,
+    /// For a conflict: the paths that both sides changed; at most 1,000.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub paths: Vec<String>,
+}
+
+/// The last line of a stream that breaks off because the right to it is over. As a server-sent event it is the data of
+/// one named `cut_off`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CutOff {
+    /// Why.
+    pub cut_off: ErrorBody,
 }
 
 /// Body of `POST /v1/runs`. Exactly one of `command` and `code`.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunRequest {
     /// What isolates it; the server's default when absent.
@@ -61,14 +97,27 @@ pub struct RunRequest {
     /// Standard input as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stdin: Option<String>,
+    /// Files for this run alone, by where they are inside: below `/home/user`, `/tmp`, `/var/tmp`, `/opt`, `/srv` or
+    /// `/mnt`, and not in a mount. They never enter the tree. At most 64, and 1 MiB together.
+    pub files: BTreeMap<SandboxPath, FileInput>,
     /// Whether the code may use `sudo` inside its sandbox.
     pub root: bool,
     /// Answer at once with the run's id instead of its events.
     pub detach: bool,
 }
 
+/// The content of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum FileInput {
+    /// As text.
+    Text(String),
+    /// As standard base64.
+    Base64(String),
+}
+
 /// Languages of `code`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Language {
     /// `python3 -c`.
@@ -80,7 +129,7 @@ pub enum Language {
 }
 
 /// One slice that a run asks for.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MountRequest {
     /// The folder in the tree.
@@ -96,7 +145,7 @@ pub struct MountRequest {
 }
 
 /// Limits that a run asks for. Units as in [`crate::limits::Limits`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitsRequest {
     /// Thousandths of a core.
@@ -126,7 +175,7 @@ pub struct LimitsRequest {
 }
 
 /// One line of a run's event stream (NDJSON), or the `data` of one server-sent event.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunEvent {
     /// 1, 2, 3…: where to go on after a lost connection.
     pub seq: u64,
@@ -138,7 +187,7 @@ pub struct RunEvent {
 }
 
 /// What happened in a run. `ended` or `failed` is the last; a stream without one is broken, never a success.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "event")]
 pub enum RunEventKind {
     /// The program runs.
@@ -187,7 +236,7 @@ impl RunEventKind {
 }
 
 /// Bytes of output: as text where they are valid UTF-8 of few control characters, else as base64. Exactly one is present.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct OutputData {
     /// The bytes as text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -198,10 +247,13 @@ pub struct OutputData {
 }
 
 /// How a run ended and what it left.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunResult {
     /// The one reason.
     pub ending: Ending,
+    /// Why it was cancelled, where policy did that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub denied: Option<String>,
     /// Limits that the code ran into.
     pub limits_hit: Vec<LimitHit>,
     /// Bytes of output that the code wrote and nobody kept.
@@ -222,7 +274,7 @@ fn is_zero(count: &u64) -> bool {
 }
 
 /// A version that a run made.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NewVersion {
     /// The mounted folder.
     pub path: TreePath,
@@ -238,10 +290,13 @@ pub struct NewVersion {
     /// Paths that overlapped, or that policy denies: at most 100 of them and 16 KiB.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<String>,
+    /// Labels of what the run could read, which what it changed has now, too.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub labels: BTreeSet<Label>,
 }
 
 /// How a commit landed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CommitOutcome {
     /// On the branch, which had not moved.
@@ -253,16 +308,19 @@ pub enum CommitOutcome {
 }
 
 /// Something that is not in the new version as the code left it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Notice {
-    /// Path below the mount's tree path; bytes that are not UTF-8 are replaced.
+    /// Path below the mount's tree path, as it is written in listings.
     pub path: String,
     /// Why.
     pub reason: NoticeReason,
+    /// What else is to be said, such as which rule found it and where.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
 }
 
 /// What a run used.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Usage {
     /// From claim to the last process's death.
     pub wall_ms: u64,
@@ -273,7 +331,7 @@ pub struct Usage {
 }
 
 /// A run as listed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunSummary {
     /// The run.
     pub run: RunId,
@@ -294,7 +352,7 @@ pub struct RunSummary {
 }
 
 /// Where a run is in its life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum RunStatus {
     /// Accepted; not over.
@@ -306,14 +364,14 @@ pub enum RunStatus {
 }
 
 /// Answer to `POST /v1/runs` with `detach`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunAccepted {
     /// The run.
     pub run: RunId,
 }
 
 /// Answer to `GET /v1/runs`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunList {
     /// Newest first.
     pub runs: Vec<RunSummary>,
@@ -323,7 +381,7 @@ pub struct RunList {
 }
 
 /// What an entry of a folder is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum EntryKind {
     /// A regular file.
@@ -337,11 +395,11 @@ pub enum EntryKind {
 }
 
 /// One entry of a folder.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TreeEntry {
-    /// Its name; bytes that are not UTF-8 are replaced.
+    /// Its name. A byte that is no UTF-8 is the character U+10FF00 plus that byte, which a path takes back as it is.
     pub name: String,
-    /// Present when `name` is not exact: the name's bytes as base64.
+    /// Present where `name` has such a character: the name's bytes as base64.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name_base64: Option<String>,
     /// What it is.
@@ -349,24 +407,28 @@ pub struct TreeEntry {
     /// Bytes, for files and links.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub size: Option<u64>,
-    /// Git object id: equal content, equal id.
-    pub id: String,
+    /// Git object id: equal content, equal id. Left out of a folder where policy may hide something of what is in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
 }
 
 /// Answer to `GET /v1/tree/{path}` on a folder.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TreeListing {
     /// The folder.
     pub path: TreePath,
     /// The version that was read; absent while the tree has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<VersionId>,
-    /// In git's order.
+    /// In git's order, each folder before what is in it. Names are paths below the folder.
     pub entries: Vec<TreeEntry>,
+    /// Send as `after` to go on: there may be more. A page may be empty and not the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// Answer to a write or delete.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WriteAnswer {
     /// The path that changed.
     pub path: TreePath,
@@ -374,10 +436,13 @@ pub struct WriteAnswer {
     pub branch: BranchName,
     /// The new version.
     pub version: VersionId,
+    /// What the content is shaped like: a credential of which kind, and where. Never the content itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 /// One version in a history.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct VersionInfo {
     /// Its id.
     pub version: VersionId,
@@ -395,7 +460,7 @@ pub struct VersionInfo {
 }
 
 /// Answer to `GET /v1/tree-history/{path}`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct History {
     /// Newest first.
     pub versions: Vec<VersionInfo>,
@@ -405,7 +470,7 @@ pub struct History {
 }
 
 /// Answer to `GET /v1/tree-diff/{path}?from=&to=`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Diff {
     /// The older side; absent for the empty tree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -419,9 +484,9 @@ pub struct Diff {
 }
 
 /// One path that differs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DiffEntry {
-    /// Path below the one asked for; bytes that are not UTF-8 are replaced.
+    /// Path below the one asked for, as it is written in listings.
     pub path: String,
     /// What happened to it.
     pub change: DiffChange,
@@ -437,7 +502,7 @@ pub struct DiffEntry {
 }
 
 /// What happened to a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DiffChange {
     /// New.

@@ -30,7 +30,7 @@ pub mod tag {
 }
 
 /// Why something is not in the new version, or not as it was.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 #[repr(u8)]
 pub enum NoticeReason {
@@ -50,8 +50,11 @@ pub enum NoticeReason {
     TooLarge = 7,
     /// A path longer or deeper than a tree may hold: dropped.
     PathTooLong = 8,
-    /// A name that the tree keeps for itself (`users` at a tenant's root, where users' own trees are): dropped.
+    /// A name that the tree keeps for itself (`users` at a tenant's root, where users' own trees are), or a folder or link
+    /// with a name that only a file can have (`.gitmodules`, `.gitattributes`): dropped.
     Reserved = 9,
+    /// It holds what is shaped like a credential: kept as it is. The server finds this; no stream says it.
+    CredentialShaped = 10,
 }
 
 impl NoticeReason {

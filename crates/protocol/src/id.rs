@@ -71,9 +71,27 @@ macro_rules! string_newtype {
                 f.write_str(&self.0)
             }
         }
+
+        $crate::id::text_schema!($name, $kind, $rule);
     };
 }
 pub(crate) use string_newtype;
+
+/// Describes a type that crosses the wire as one text.
+macro_rules! text_schema {
+    ($name:ident, $kind:literal, $rule:literal) => {
+        impl schemars::JsonSchema for $name {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({ "type": "string", "description": concat!("A ", $kind, ": ", $rule, ".") })
+            }
+        }
+    };
+}
+pub(crate) use text_schema;
 
 string_newtype!(
     /// A customer of the product that embeds Bailey. 1–63 of `a-z 0-9 -`, starting with a letter or digit.
@@ -85,15 +103,26 @@ string_newtype!(
 
 string_newtype!(
     /// A person or service within a tenant, as its issuer names it. 1–128 of `A-Z a-z 0-9 . _ @ + | -`, not starting with `.`.
-    UserId, "user id", "use 1 to 128 of A-Z, a-z, 0-9 and `. _ @ + | -`, not starting with a dot",
+    /// What starts with `|` and is no escaped byte (`|` and two upper-case hex digits) is the server's to say of those who
+    /// have no name: nobody who is named anywhere, by a claim, in a form, in a path, is called so.
+    UserId, "user id", "use 1 to 128 of A-Z, a-z, 0-9 and `. _ @ + | -`, not starting with a dot or a bar",
     |s| (1..=128).contains(&s.len())
         && !s.starts_with('.')
+        && s.strip_prefix('|').is_none_or(|rest| starts_with_escaped_byte(rest.as_bytes()))
         && s.bytes().all(|b| b.is_ascii_alphanumeric() || b"._@+|-".contains(&b))
 );
 
 string_newtype!(
     /// The name of a template, such as `base`. 1–63 of `a-z 0-9 -`.
     TemplateName, "template name", "use 1 to 63 of a-z, 0-9 and `-`, starting with a letter or digit",
+    |s| (1..=63).contains(&s.len())
+        && !s.starts_with('-')
+        && s.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+);
+
+string_newtype!(
+    /// The name of a baseline, such as `python-starter`. 1–63 of `a-z 0-9 -`.
+    BaselineName, "baseline name", "use 1 to 63 of a-z, 0-9 and `-`, starting with a letter or digit",
     |s| (1..=63).contains(&s.len())
         && !s.starts_with('-')
         && s.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
@@ -130,10 +159,30 @@ string_newtype!(
 );
 
 string_newtype!(
+    /// One API key, by name and not by value: `key_` and 26 Crockford base-32 digits.
+    KeyId, "key id", "use `key_` followed by 26 lower-case base-32 digits",
+    |s| s.strip_prefix("key_").is_some_and(is_sortable)
+);
+
+string_newtype!(
     /// One HTTP request, for logs and error answers: `req_` and 26 Crockford base-32 digits.
     RequestId, "request id", "use `req_` followed by 26 lower-case base-32 digits",
     |s| s.strip_prefix("req_").is_some_and(is_sortable)
 );
+
+string_newtype!(
+    /// One tree token: `tok_` and 26 Crockford base-32 digits. It names the token and opens nothing.
+    TokenId, "token id", "use `tok_` followed by 26 lower-case base-32 digits",
+    |s| s.strip_prefix("tok_").is_some_and(is_sortable)
+);
+
+impl TokenId {
+    /// Makes an id from a time in milliseconds since 1970 and 80 fresh random bits.
+    #[must_use]
+    pub fn mint(now_ms: u64, random: [u8; 10]) -> Self {
+        Self(format!("tok_{}", sortable(now_ms, random)))
+    }
+}
 
 impl RunId {
     /// Makes an id from a time in milliseconds since 1970 and 80 fresh random bits.
@@ -151,6 +200,14 @@ impl SandboxId {
     }
 }
 
+impl KeyId {
+    /// Makes an id from a time in milliseconds since 1970 and 80 fresh random bits.
+    #[must_use]
+    pub fn mint(now_ms: u64, random: [u8; 10]) -> Self {
+        Self(format!("key_{}", sortable(now_ms, random)))
+    }
+}
+
 impl RequestId {
     /// Makes an id from a time in milliseconds since 1970 and 80 fresh random bits.
     #[must_use]
@@ -162,7 +219,7 @@ impl RequestId {
 const CROCKFORD: [u8; 32] = *b"0123456789abcdefghjkmnpqrstvwxyz";
 
 /// 48 bits of time, then 80 random bits, as 26 digits: text order is time order.
-fn sortable(now_ms: u64, random: [u8; 10]) -> String {
+pub(crate) fn sortable(now_ms: u64, random: [u8; 10]) -> String {
     let random = random.iter().fold(0_u128, |sum, byte| (sum << 8) | u128::from(*byte));
     let value = (u128::from(now_ms & 0xffff_ffff_ffff) << 80) | random;
     (0..26_u32)
@@ -174,8 +231,13 @@ fn sortable(now_ms: u64, random: [u8; 10]) -> String {
         .collect()
 }
 
-fn is_sortable(text: &str) -> bool {
+pub(crate) fn is_sortable(text: &str) -> bool {
     text.len() == 26 && text.bytes().all(|b| CROCKFORD.contains(&b))
+}
+
+fn starts_with_escaped_byte(rest: &[u8]) -> bool {
+    let digit = |byte: &u8| byte.is_ascii_digit() || (b'A'..=b'F').contains(byte);
+    rest.len() >= 2 && rest.iter().take(2).all(digit)
 }
 
 fn is_lower_hex(text: &str) -> bool {
@@ -200,8 +262,11 @@ mod tests {
         for bad in ["", "..", "a/b", "A", "-a", "a\0", "ａ", &"a".repeat(64)] {
             assert!(bad.parse::<TenantId>().is_err(), "{bad:?}");
         }
-        for bad in ["", "..", ".a", "a/b", "a b", "a\n"] {
+        for bad in ["", "..", ".a", "a/b", "a b", "a\n", "|", "|forgotten", "|webhook", "|4", "|4x", "|c3", "|+a"] {
             assert!(bad.parse::<UserId>().is_err(), "{bad:?}");
+        }
+        for good in ["a|forgotten", "auth0|5f7c", "|2Eana", "|C3|A9", "+ci"] {
+            assert_eq!(good.parse::<UserId>().unwrap().as_str(), good);
         }
     }
 }

@@ -35,6 +35,8 @@ pub mod server_path {
     pub const DATA: &str = "/data";
     /// The server's binary.
     pub const BINARY: &str = "/bailey/bailey";
+    /// The operator's folder of policies, if there is one.
+    pub const POLICIES: &str = "/policies";
 }
 
 /// What `bailey-jail` is told at its start (JSON in an inherited, sealed memfd; its number is the only argument).
@@ -63,6 +65,9 @@ pub struct ServerLaunch {
     pub listen: SocketAddr,
     /// Absolute path of the server's binary.
     pub binary: PathBuf,
+    /// Absolute path of the operator's folder of policies, which the server may read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policies: Option<PathBuf>,
     /// Arguments, without the binary's name.
     pub args: Vec<String>,
     /// Environment, complete.

@@ -5,11 +5,18 @@
 #![deny(clippy::indexing_slicing, clippy::string_slice)]
 
 pub mod api;
+pub mod audit;
 pub mod change;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
+pub mod git;
 pub mod guest;
 pub mod id;
 pub mod jail;
+pub mod label;
 pub mod limits;
 pub mod node;
 pub mod path;
+pub mod purge;
+pub mod quota;
 pub mod wall;

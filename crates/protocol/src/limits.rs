@@ -14,9 +14,13 @@ pub const MAX_ARGS_BYTES: usize = 128 * 1024;
 pub const MAX_STDIN_BYTES: usize = 1024 * 1024;
 /// Largest program text sent with a run, in bytes.
 pub const MAX_CODE_BYTES: usize = 100 * 1024;
-/// Largest JSON body of an API request, in bytes: the largest input, program and command line fit however JSON
+/// Most files sent with a run.
+pub const MAX_FILES: usize = 64;
+/// Largest content of all files sent with a run together, in bytes.
+pub const MAX_FILES_BYTES: usize = 1024 * 1024;
+/// Largest JSON body of an API request, in bytes: the largest input, files, program and command line fit however JSON
 /// escapes them (six bytes for one at most).
-pub const MAX_API_BODY: usize = 8 * 1024 * 1024;
+pub const MAX_API_BODY: usize = 16 * 1024 * 1024;
 /// Longest line of a run's event stream, in bytes: the `ended` event with all its notices.
 pub const MAX_EVENT_LINE: usize = 8 * 1024 * 1024;
 /// Largest change stream of one mount, in bytes.
@@ -112,8 +116,8 @@ mod tests {
 
     #[test]
     fn a_body_holds_the_largest_input_however_it_is_escaped() {
-        let fields = MAX_STDIN_BYTES + MAX_CODE_BYTES + MAX_ARGS_BYTES;
-        assert!(6 * fields + 64 * 1024 <= MAX_API_BODY);
+        let fields = MAX_STDIN_BYTES + MAX_FILES_BYTES + MAX_CODE_BYTES + MAX_ARGS_BYTES;
+        assert!(6 * (fields + MAX_FILES * crate::path::MAX_PATH_BYTES) + 64 * 1024 <= MAX_API_BODY);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{RunId, SandboxId, TemplateName, TenantId, TreeId};
@@ -31,12 +32,25 @@ pub struct RunSpec {
     pub cwd: Option<SandboxPath>,
     /// Bytes of standard input, which is closed after them.
     pub stdin: Vec<u8>,
+    /// Files that are there when the program starts, as its user's own. They are no part of a mount.
+    #[serde(default)]
+    pub files: Vec<SessionFile>,
     /// Whether `sudo` works inside.
     pub root: bool,
     /// Slices of the tree.
     pub mounts: Vec<SliceMount>,
     /// What it may use.
     pub limits: Limits,
+}
+
+/// A file that one run brings along.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SessionFile {
+    /// Where it is inside.
+    pub at: SandboxPath,
+    /// Its content.
+    pub content: Bytes,
 }
 
 /// A subtree at a version, at a place inside.
@@ -118,7 +132,7 @@ pub struct RunStopped {
 }
 
 /// Why a run is over.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
 pub enum Ending {
     /// The program ended by itself.
@@ -140,7 +154,7 @@ pub enum Ending {
 }
 
 /// A limit that the kernel answered with an error number, or that ended the run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LimitHit {
     /// The writable layer had no room for another byte.

@@ -1,10 +1,13 @@
 //! Where things are: paths in a tenant's tree, paths inside a sandbox, branches.
 
+use std::borrow::Cow;
 use std::fmt;
+
+use std::ops::RangeInclusive;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{IdError, TenantId, UserId, VersionId, string_newtype};
+use crate::id::{IdError, TenantId, UserId, VersionId, string_newtype, text_schema};
 
 /// Longest path in bytes, in a tree or in a sandbox.
 pub const MAX_PATH_BYTES: usize = 4096;
@@ -12,6 +15,58 @@ pub const MAX_PATH_BYTES: usize = 4096;
 pub const MAX_NAME_BYTES: usize = 255;
 /// Most names in one path.
 pub const MAX_PATH_DEPTH: usize = 256;
+
+/// Stand, in a path's text, for the bytes 0x80 to 0xff where they are no UTF-8: U+10FF80 for 0x80 and so on.
+const ESCAPES: RangeInclusive<char> = '\u{10ff80}'..='\u{10ffff}';
+
+/// The text of a path's bytes: themselves where they are UTF-8, and [`ESCAPES`] for all others. Exact, as each byte of a
+/// character that is one of those is escaped itself: no two paths have the same text, and [`bytes_of`] gives them back.
+#[must_use]
+pub fn text_of(bytes: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(bytes)
+        && !text.contains(is_escape)
+    {
+        return Cow::Borrowed(text);
+    }
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for one in chunk.valid().chars() {
+            if is_escape(one) {
+                text.extend(one.encode_utf8(&mut [0; 4]).bytes().map(escape));
+            } else {
+                text.push(one);
+            }
+        }
+        text.extend(chunk.invalid().iter().copied().map(escape));
+    }
+    Cow::Owned(text)
+}
+
+/// The bytes of a path's text.
+#[must_use]
+pub fn bytes_of(text: &str) -> Cow<'_, [u8]> {
+    if !text.contains(is_escape) {
+        return Cow::Borrowed(text.as_bytes());
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    for one in text.chars() {
+        if is_escape(one) {
+            let [.., last] = u32::from(one).to_be_bytes();
+            bytes.push(last);
+        } else {
+            bytes.extend_from_slice(one.encode_utf8(&mut [0; 4]).as_bytes());
+        }
+    }
+    Cow::Owned(bytes)
+}
+
+fn is_escape(one: char) -> bool {
+    ESCAPES.contains(&one)
+}
+
+fn escape(byte: u8) -> char {
+    char::from_u32(0x10_ff00 + u32::from(byte)).unwrap_or(char::REPLACEMENT_CHARACTER)
+}
 
 /// One git store: a tenant's own, or one user's within it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -23,10 +78,22 @@ pub struct RepoId {
     pub user: Option<UserId>,
 }
 
+impl RepoId {
+    /// The path of the store's root.
+    #[must_use]
+    pub fn root(&self) -> String {
+        match &self.user {
+            None => format!("/tenants/{}", self.tenant),
+            Some(user) => format!("/tenants/{}/users/{user}", self.tenant),
+        }
+    }
+}
+
 /// A canonical path `/tenants/{tenant}[/name…]`: no empty name, no `.` or `..`, no NUL, no trailing slash.
 ///
 /// Decisions are made on this value, so what policy saw is what the tree opens. Other characters, `%`, `\`, line
-/// ends and look-alikes included, are ordinary bytes of a name and are never decoded or normalised.
+/// ends and look-alikes included, are ordinary bytes of a name and are never decoded or normalised. A name need not be
+/// UTF-8: see [`text_of`]; limits are about its bytes.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct TreePath {
@@ -35,6 +102,8 @@ pub struct TreePath {
     /// Byte offset in `text` of the part inside the repo (without leading slash); `text.len()` for its root.
     inner: usize,
 }
+
+text_schema!(TreePath, "tree path", "use `/tenants/{tenant}[/name…]`, canonical, of at most 4096 bytes");
 
 impl TreePath {
     /// The whole path.
@@ -61,11 +130,23 @@ impl TreePath {
         self.text.get(self.inner..).unwrap_or("")
     }
 
+    /// [`TreePath::inner`] in bytes.
+    #[must_use]
+    pub fn inner_bytes(&self) -> Cow<'_, [u8]> {
+        bytes_of(self.inner())
+    }
+
     /// Whether one of the two paths contains the other, or both are the same.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
-        let within = |a: &str, b: &str| a == b || a.strip_prefix(b).is_some_and(|rest| rest.starts_with('/'));
-        self.repo == other.repo && (within(&self.text, &other.text) || within(&other.text, &self.text))
+        self.holds(other) || other.holds(self)
+    }
+
+    /// Whether `other` is this path, or below it in the same store: a tenant's root does not hold its users' folders.
+    #[must_use]
+    pub fn holds(&self, other: &Self) -> bool {
+        let below = |rest: &str| rest.is_empty() || rest.starts_with('/');
+        self.repo == other.repo && other.text.strip_prefix(&self.text).is_some_and(below)
     }
 }
 
@@ -74,7 +155,11 @@ impl std::str::FromStr for TreePath {
 
     fn from_str(text: &str) -> Result<Self, IdError> {
         let fail = |rule| IdError::new("tree path", rule, text);
-        check_absolute(text, "tree path")?;
+        let bytes = bytes_of(text);
+        check_absolute(&bytes, "tree path", text)?;
+        if text_of(&bytes) != text {
+            return Err(fail("write bytes as U+10FF80 to U+10FFFF where they are no UTF-8, and nowhere else"));
+        }
         let mut names = text.split('/').skip(1);
         if names.next() != Some("tenants") {
             return Err(fail("start with /tenants/{tenant}"));
@@ -123,7 +208,7 @@ impl fmt::Debug for TreePath {
 string_newtype!(
     /// An absolute, canonical path inside a sandbox, such as `/data`.
     SandboxPath, "sandbox path", "use an absolute path without empty, `.` or `..` names, of at most 4096 bytes",
-    |s| check_absolute(s, "sandbox path").is_ok()
+    |s| check_absolute(s.as_bytes(), "sandbox path", s).is_ok()
 );
 
 string_newtype!(
@@ -163,6 +248,8 @@ pub enum Revision {
     Version(VersionId),
 }
 
+text_schema!(Revision, "revision", "use a branch's name, or a version's 40 lower-case hex digits");
+
 impl std::str::FromStr for Revision {
     type Err = IdError;
 
@@ -199,23 +286,24 @@ impl fmt::Display for Revision {
     }
 }
 
-fn check_absolute(text: &str, kind: &'static str) -> Result<(), IdError> {
+fn check_absolute(path: &[u8], kind: &'static str, text: &str) -> Result<(), IdError> {
     let fail = |rule| Err(IdError::new(kind, rule, text));
-    let Some(rest) = text.strip_prefix('/') else {
+    let Some(rest) = path.strip_prefix(b"/") else {
         return fail("start with `/`");
     };
-    if text.len() > MAX_PATH_BYTES {
+    if path.len() > MAX_PATH_BYTES {
         return fail("use at most 4096 bytes");
     }
-    if rest.split('/').count() > MAX_PATH_DEPTH {
+    let names = || rest.split(|byte| *byte == b'/');
+    if names().count() > MAX_PATH_DEPTH {
         return fail("use at most 256 names");
     }
-    for name in rest.split('/') {
+    for name in names() {
         match name {
-            "" => return fail("leave out empty names and the trailing slash"),
-            "." | ".." => return fail("leave out `.` and `..`"),
+            b"" => return fail("leave out empty names and the trailing slash"),
+            b"." | b".." => return fail("leave out `.` and `..`"),
             long if long.len() > MAX_NAME_BYTES => return fail("use names of at most 255 bytes"),
-            nul if nul.contains('\0') => return fail("leave out NUL bytes"),
+            nul if nul.contains(&0) => return fail("leave out NUL bytes"),
             _ => {}
         }
     }
@@ -284,6 +372,31 @@ mod tests {
             let path: TreePath = format!("/tenants/acme/{odd}/x").parse().unwrap();
             assert_eq!(path.inner(), format!("{odd}/x"));
         }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_have_one_text_and_come_back() {
+        for (bytes, text) in [
+            (&b"a"[..], "a"),
+            (b"a\xff", "a\u{10ffff}"),
+            (b"caf\xe9/\x80", "caf\u{10ffe9}/\u{10ff80}"),
+            ("\u{fc}".as_bytes(), "\u{fc}"),
+            (b"\xc3", "\u{10ffc3}"),
+            // The character that stands for 0xff, as a name of its own; and what comes just before it.
+            (b"\xf4\x8f\xbf\xbf", "\u{10fff4}\u{10ff8f}\u{10ffbf}\u{10ffbf}"),
+            ("\u{10ff7f}".as_bytes(), "\u{10ff7f}"),
+        ] {
+            assert_eq!(text_of(bytes), text);
+            assert_eq!(*bytes_of(text), *bytes);
+            let path: TreePath = format!("/tenants/acme/{text}").parse().unwrap();
+            assert_eq!(*path.inner_bytes(), *bytes);
+        }
+        // Two texts of one path: the other is none.
+        for bad in ["\u{10ffc3}\u{10ffa9}", "\u{10fff4}\u{10ff8f}\u{10ffbf}/\u{10ffc3}\u{10ffbc}"] {
+            assert!(format!("/tenants/acme/{bad}").parse::<TreePath>().is_err(), "{bad:?}");
+        }
+        let long = |count| format!("/tenants/acme/{}", "\u{10ffff}".repeat(count));
+        assert!(long(MAX_NAME_BYTES).parse::<TreePath>().is_ok() && long(256).parse::<TreePath>().is_err());
     }
 
     #[test]

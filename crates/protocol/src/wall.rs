@@ -1,9 +1,10 @@
 //! The walls that can stand between the code and the host.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// What isolates a sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WallKind {
     /// Our cage: namespaces, seccomp, Landlock, cgroups; no network device.
@@ -11,7 +12,7 @@ pub enum WallKind {
 }
 
 /// Why a run stands behind its wall.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum WallReason {
     /// The request named it.

@@ -184,6 +184,32 @@ fn every_test_that_a_document_names_exists() {
 }
 
 #[test]
+fn every_fuzz_target_is_built_has_seeds_and_is_replayed() {
+    let files = files();
+    let below = |folder: &str| -> BTreeSet<String> {
+        let names = files.iter().filter_map(|path| path.strip_prefix(folder)?.split(['/', '.']).next());
+        names.map(str::to_owned).collect()
+    };
+    let targets = below("fuzz/targets/");
+    assert!(!targets.is_empty());
+    assert_eq!(targets, below("fuzz/corpus/"), "fuzz/targets on the left, fuzz/corpus on the right");
+    let manifest = read("fuzz/Cargo.toml");
+    let sources = rust_files();
+    for target in &targets {
+        assert!(
+            manifest.contains(&format!("[[bin]]\nname = \"{target}\"\n")),
+            "fuzz/Cargo.toml does not build {target}"
+        );
+        let replays = format!("replay::target(\"{target}\"");
+        let replayed = sources.iter().any(|(path, text)| path.starts_with("crates/") && text.contains(&replays));
+        assert!(replayed, "no test replays {target}");
+    }
+    let corpus = files.iter().filter(|path| path.starts_with("fuzz/corpus/"));
+    let bytes: usize = corpus.map(|path| fs::read(root().join(path)).unwrap().len()).sum();
+    assert!(bytes <= 200 * 1024, "the seeds have {bytes} bytes: keep the smallest that shows a thing");
+}
+
+#[test]
 fn every_todo_names_an_issue_and_nothing_is_stubbed() {
     let todo = ["TO", "DO"].concat();
     for (path, text) in rust_files() {

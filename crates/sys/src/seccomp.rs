@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use crate::last_errno;
 
 mod assemble;
+pub mod model;
 pub mod probe;
 
 /// First system call number of the x32 interface; numbers from here on belong to it.

@@ -30,16 +30,23 @@ ip link set lo up &&
 exec 3<&0 4<&1 0</dev/null 1>/dev/null && exec env -i
 "#;
 const PLAIN: &str = " /run/bailey/agent init";
-/// As a jail whose filter hides `clone3` from PID 1.
-const WITHOUT_CLONE3: &str = r#" python3 -c '
+/// As a kernel, or a jail's filter, that answers one call with an error: its number, the first argument if only that
+/// one counts, the error.
+fn refusing(number: i64, first: Option<u32>, errno: u16) -> String {
+    let argument = first.map_or(String::new(), |first| format!("(0x20, 0, 0, 16), (0x15, 0, 1, {first}), "));
+    let rest = 1 + 2 * u32::from(first.is_some());
+    format!(
+        r#" python3 -c '
 import ctypes, os, struct
 libc = ctypes.CDLL(None)
-code = b"".join(struct.pack("HBBI", *i) for i in [(0x20, 0, 0, 0), (0x15, 0, 1, 435), (6, 0, 0, 0x50026), (6, 0, 0, 0x7fff0000)])
+code = b"".join(struct.pack("HBBI", *i) for i in [(0x20, 0, 0, 0), (0x15, 0, {rest}, {number}), {argument}(6, 0, 0, 0x50000 | {errno}), (6, 0, 0, 0x7fff0000)])
 buffer = ctypes.create_string_buffer(code)
-program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", 4, ctypes.addressof(buffer)))
+program = ctypes.create_string_buffer(struct.pack("HxxxxxxQ", len(code) // 8, ctypes.addressof(buffer)))
 assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
 for fd in (3, 4): os.set_inheritable(fd, True)
-os.execve("/run/bailey/agent", ["bailey-guest", "init"], {})'"#;
+os.execve("/run/bailey/agent", ["bailey-guest", "init"], {{}})'"#
+    )
+}
 
 /// A running guest; everything of it ends when this is dropped.
 pub(crate) struct Guest {
@@ -72,7 +79,12 @@ impl Guest {
 
     /// A parked guest that cannot use `clone3`.
     pub(crate) fn park_without_clone3() -> Self {
-        Self::park_by(WITHOUT_CLONE3)
+        Self::park_by(&refusing(435, None, 38))
+    }
+
+    /// A parked guest for which a call is answered by "not permitted".
+    pub(crate) fn park_refusing(number: i64, first: Option<u32>) -> Self {
+        Self::park_by(&refusing(number, first, 1))
     }
 
     fn park_by(last: &str) -> Self {

@@ -5,7 +5,9 @@
 #![allow(clippy::disallowed_methods, reason = "tests may spawn and measure")]
 
 mod collect;
+mod compat;
 mod exec;
+mod fences;
 mod files;
 mod filter;
 mod guest;
