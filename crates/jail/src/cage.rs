@@ -17,6 +17,7 @@ pub(crate) mod claim;
 pub(crate) mod collect;
 pub(crate) mod disk;
 pub(crate) mod enter;
+pub(crate) mod facts;
 pub(crate) mod filter;
 pub(crate) mod layers;
 pub(crate) mod park;
@@ -34,6 +35,7 @@ use crate::cgroup::group::Group;
 use crate::uids::Base;
 use claim::Slice;
 use disk::Disk;
+use facts::Facts;
 
 /// Where a cage is in its life.
 #[derive(Debug)]
@@ -71,6 +73,8 @@ pub(crate) struct Cage {
     pub(crate) oom: Option<OwnedFd>,
     /// Whether it did.
     pub(crate) ran_out_of_memory: bool,
+    /// Processors that it was given; none for all.
+    pub(crate) processors: Vec<usize>,
     /// Descriptors that keep its file systems and namespaces.
     pub(crate) parts: Parts,
 }
@@ -80,6 +84,8 @@ pub(crate) struct Cage {
 pub(crate) struct Parts {
     /// The tmpfs of all writable layers.
     pub(crate) disk: Disk,
+    /// What its `/proc` says of the machine.
+    pub(crate) facts: Facts,
     /// An empty folder of it.
     pub(crate) empty: OwnedFd,
     /// Its root, to resolve mount points in.

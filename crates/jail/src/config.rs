@@ -28,6 +28,11 @@ pub(crate) fn read(arguments: &[OsString]) -> Result<Told, JailFault> {
     let (number, layers_by_path) = match arguments {
         [number] => (number, false),
         [number, flag] if flag == "--layers-by-path" => (number, true),
+        #[cfg(debug_assertions)]
+        [number, flag, name] if flag == "--have-fail" => {
+            crate::fault::have_fail(name.to_string_lossy().into_owned());
+            (number, false)
+        }
         _ => return Err(invalid(step, "usage: bailey-jail FD (started by `bailey serve` and `bailey doctor`)")),
     };
     let number = number.to_str().and_then(|text| text.parse().ok());

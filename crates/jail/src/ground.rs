@@ -19,14 +19,17 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use bailey_protocol::jail::JailFault;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, chmodat, makedev, mkdirat, mknodat, open, openat, symlinkat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, StatxFlags, chmodat, fstat, makedev, mkdirat, mknodat, open, openat, statx,
+    symlinkat,
+};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, FsPickFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, UnmountFlags,
     fsconfig_create, fsconfig_reconfigure, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, fspick,
     mount_change, move_mount, unmount,
 };
-use rustix::thread::UnshareFlags;
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
 use crate::fault::OrFault;
 use crate::template::Template;
@@ -54,7 +57,18 @@ const LINKS: [(&str, &str); 5] = [
 pub(crate) fn leave_host_mounts() -> Result<(), JailFault> {
     bailey_sys::namespace::unshare(UnshareFlags::NEWNS).or_fence("make a mount namespace")?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    mount_change("/", private).or_fence("make the mounts private")
+    mount_change("/", private).or_fence("make the jail's mounts private")?;
+    verify_root().or_fence("verify the host's root")
+}
+
+/// The root must be the mount namespace's as well, since whoever comes back to a namespace is put there. It is not for
+/// a jail that was started inside a `chroot`.
+fn verify_root() -> Result<(), Errno> {
+    let place = || statx(CWD, "/", AtFlags::empty(), StatxFlags::MNT_ID).map(|found| found.stx_mnt_id);
+    let before = place()?;
+    let own = open("/proc/self/ns/mnt", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+    move_into_link_name_space(own.as_fd(), Some(LinkNameSpaceType::Mount))?;
+    if place()? == before { Ok(()) } else { Err(Errno::XDEV) }
 }
 
 /// Builds the root from what is open, moves into it and lets the host's go.
@@ -88,7 +102,7 @@ pub(crate) fn build(agent: &[u8], templates: &[Template], server: &[(&str, Owned
 fn attach_server(root: &OwnedFd, sources: &[(&str, OwnedFd)]) -> Result<(), Errno> {
     let shelf = openat(root, "server", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     for (name, source) in sources {
-        let kind = FileType::from_raw_mode(rustix::fs::fstat(source)?.st_mode);
+        let kind = FileType::from_raw_mode(fstat(source)?.st_mode);
         if kind == FileType::Directory {
             folder(&shelf, name)?;
         } else {

@@ -164,11 +164,8 @@ impl Server {
             }
         };
         fleet.poller.remove(&report);
-        let mut message = [0_u8; 256];
-        let count = rustix::io::read(&report, &mut message).or_internal("hear from the server")?;
-        if count > 0 {
-            let reason = String::from_utf8_lossy(message.get(..count).unwrap_or(&[])).into_owned();
-            log::warn("the server cannot be executed", &[("reason", &reason)]);
+        if was_not_executed(&report).or_internal("hear from the server")? {
+            // Its end is news of its own.
         } else if let Ok(mounts) = userns::open_namespace(child.pid, "mnt") {
             // A server that has ended already has none; its end is news of its own.
             fleet.shop.node_mounts = mounts;
@@ -182,6 +179,10 @@ impl Server {
         let (child, since, draining) = match std::mem::replace(&mut self.state, State::Ended { code: 1 }) {
             State::Starting { child, since, report } => {
                 fleet.poller.remove(&report);
+                // Its end may be heard of before its reason is. Nobody writes any more, so that nothing is waited for.
+                if let Err(errno) = was_not_executed(&report) {
+                    log::warn("the server's reason cannot be read", &[("errno", &errno)]);
+                }
                 (child, since, false)
             }
             State::Running { child, since, .. } => (child, since, false),
@@ -252,8 +253,17 @@ struct Started {
     connection: Connection,
 }
 
-/// Names of steps in the forked child, with an errno.
-type Failure = (&'static str, Errno);
+/// Whether the report is of a server that could not be executed, which is logged with its reason.
+fn was_not_executed(report: &OwnedFd) -> Result<bool, Errno> {
+    let mut message = [0_u8; 256];
+    let count = rustix::io::read(report, &mut message)?;
+    if count == 0 {
+        return Ok(false);
+    }
+    let reason = String::from_utf8_lossy(message.get(..count).unwrap_or(&[])).into_owned();
+    log::warn("the server cannot be executed", &[("reason", &reason)]);
+    Ok(true)
+}
 
 #[cfg(test)]
 mod tests {

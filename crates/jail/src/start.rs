@@ -10,6 +10,7 @@ use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, mkdirat, open, openat
 use rustix::io::Errno;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 
+use crate::cage::facts::Machine;
 use crate::cage::layers::Layers;
 use crate::cage::park::Workshop;
 use crate::cage::timens::HostTime;
@@ -50,6 +51,7 @@ pub(crate) fn start(told: &Told) -> Result<Supervisor, JailFault> {
     ground::leave_host_mounts()?;
     let (ledger, serve) = Ledger::open(&config.data)?;
     let slice_device = claim::device_of(&serve).or_internal("open the server's data folder")?;
+    claim::verify_owners(&serve).or_fence("map the owners of the data folder")?;
     let step = "read the guest binary";
     let agent = ground::read_host_file(&config.guest_binary).or_fence(step)?;
     template::verify(agent.as_slice(), &config.guest_sha256, "verify the guest binary")?;
@@ -57,16 +59,24 @@ pub(crate) fn start(told: &Told) -> Result<Supervisor, JailFault> {
     let uid_folder = files::open_folder(&shared, "uids").or_internal("open /run/bailey/uids")?;
     let groups = files::read(CWD, "/proc/self/cgroup").or_fence("find the cgroup controllers")?;
     let templates = config.templates.iter().map(template::mount).collect::<Result<Vec<_>, _>>()?;
-    let gathered = config.server.as_ref().map(|launch| server::root::gather(&launch.binary, &serve)).transpose()?;
+    let gathered = config
+        .server
+        .as_ref()
+        .map(|launch| server::root::gather(&launch.binary, launch.policies.as_deref(), &serve))
+        .transpose()?;
     let (layout, sources) = gathered.unwrap_or_default();
     ground::build(&agent, &templates, &sources)?;
     drop(agent);
-    let tree = {
+    let mut tops = Vec::new();
+    let opened = {
         let _lock = lock(&shared).or_internal("lock /run/bailey")?;
-        Tree::open(&groups, ledger.id())?
+        Tree::open(&groups, ledger.id(), &mut tops)
     };
-    let traces = Traces::of(&tree, ledger.id(), shared).or_internal("remember the cgroups")?;
-    match furnish(told, Found { tree, ledger, uid_folder, host_mounts, slice_device, templates, layout, node }) {
+    let traces = Traces { tops, ledger: ledger.id().to_owned(), shared };
+    let furnished = opened.and_then(|tree| {
+        furnish(told, Found { tree, ledger, uid_folder, host_mounts, slice_device, templates, layout, node })
+    });
+    match furnished {
         Ok((fleet, signals, server, node)) => {
             Ok(Supervisor { fleet, signals, server, node, traces, garbage: 0, ending: None })
         }
@@ -133,6 +143,7 @@ fn workshop(
     };
     Ok(Workshop {
         tree,
+        machine: Machine::look().or_fence("look at the machine")?,
         time: HostTime::open().or_fence("open the time namespace")?,
         mounts,
         layers,

@@ -57,20 +57,13 @@ fn wait_for_change(tree: &Tree, moment: Duration) -> Result<(), Errno> {
 #[derive(Debug)]
 pub(crate) struct Traces {
     /// The folder that all ledgers share, in every hierarchy.
-    tops: Vec<OwnedFd>,
-    ledger: String,
+    pub(crate) tops: Vec<OwnedFd>,
+    pub(crate) ledger: String,
     /// `/run/bailey`.
-    shared: OwnedFd,
+    pub(crate) shared: OwnedFd,
 }
 
 impl Traces {
-    /// Remembers where they are.
-    pub(crate) fn of(tree: &Tree, ledger: &str, shared: OwnedFd) -> Result<Self, Errno> {
-        let tops = tree.v1.iter().map(|hierarchy| &hierarchy.top).chain([&tree.top]);
-        let tops = tops.map(|top| rustix::io::fcntl_dupfd_cloexec(top, 3)).collect::<Result<_, _>>()?;
-        Ok(Self { tops, ledger: ledger.to_owned(), shared })
-    }
-
     /// Removes the ledger's own folders, and the shared ones if no other ledger has any. For the end of a jail.
     pub(crate) fn remove(&self) {
         let Ok(_lock) = lock(&self.shared) else {

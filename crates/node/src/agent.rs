@@ -6,7 +6,7 @@
 
 use bailey_protocol::guest::{InitRequest, InitResponse, StreamTarget};
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
+use http::{Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
@@ -19,11 +19,14 @@ use crate::transport::{Transport, TransportError};
 
 mod event;
 mod exec;
+mod files;
 mod frame;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 mod input;
 
 pub use exec::{Exec, ExecEvent, Program};
-pub use input::feed;
+pub use input::{feed, feed_from};
 
 /// Largest head of an answer, and largest piece of a body held at once.
 const MAX_HEAD: usize = 64 * 1024;
@@ -47,7 +50,7 @@ pub enum AgentError {
     /// It does not keep to the protocol.
     #[error("the guest agent broke the protocol: {0}")]
     Broken(&'static str),
-    /// It refuses to start the program.
+    /// It refuses to start the program, or to write a file.
     #[error("the guest agent refused: {refusal}: `{said}`")]
     Refused {
         /// As far as it is understood.
@@ -148,10 +151,20 @@ impl Agent {
         content_type: &'static str,
         body: Bytes,
     ) -> Result<Response<Incoming>, AgentError> {
+        self.send_to(method, Uri::from_static(path), content_type, body).await
+    }
+
+    async fn send_to(
+        &mut self,
+        method: Method,
+        target: Uri,
+        content_type: &'static str,
+        body: Bytes,
+    ) -> Result<Response<Incoming>, AgentError> {
         self.requests.ready().await?;
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
-        *request.uri_mut() = http::Uri::from_static(path);
+        *request.uri_mut() = target;
         let headers = request.headers_mut();
         headers.insert(header::HOST, header::HeaderValue::from_static("agent"));
         if !content_type.is_empty() {

@@ -4,7 +4,7 @@
 //! never shared, even where the content is the same. Nothing here is synced to disk, so what an earlier life left is
 //! thrown away at the start. A folder that a run holds is never removed.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -126,6 +126,8 @@ struct State {
     bytes: u64,
     clock: u64,
     trashed: u64,
+    /// To be thrown away as soon as nobody holds them.
+    doomed: HashSet<Key>,
 }
 
 enum Entry {
@@ -200,6 +202,16 @@ impl Checkouts {
         }
     }
 
+    /// Throws away every folder of a store: at once, or when the last run that holds it is done.
+    pub fn forget(&self, repo: &RepoId) {
+        {
+            let mut state = self.shared.lock();
+            let State { entries, doomed, .. } = &mut *state;
+            doomed.extend(entries.iter().filter(|((store, _), _)| store == repo).map(|(key, _)| key.clone()));
+        }
+        self.shared.evict();
+    }
+
     /// Bytes of all folders.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -249,9 +261,19 @@ impl Shared {
         }
     }
 
-    /// Removes the folders that were not used for longest until the rest fits.
+    /// Removes the folders that nobody may use any more, then those that were not used for longest until the rest fits.
     fn evict(&self) {
         let mut state = self.lock();
+        let idle = |entry: Option<&Entry>| match entry {
+            Some(Entry::Ready { folder, .. }) => Arc::strong_count(folder) == 1,
+            Some(Entry::Making(_)) => false,
+            None => true,
+        };
+        let ready: Vec<Key> = state.doomed.iter().filter(|key| idle(state.entries.get(key))).cloned().collect();
+        for key in ready {
+            state.doomed.remove(&key);
+            self.remove(&mut state, &key);
+        }
         while state.bytes > self.most_bytes || state.entries.len() > MOST_FOLDERS {
             // Only the map holds it, and the map is locked: nobody can get hold of it any more.
             let idle = state.entries.iter().filter_map(|(key, entry)| match entry {
@@ -259,12 +281,17 @@ impl Shared {
                 Entry::Ready { .. } | Entry::Making(_) => None,
             });
             let Some(oldest) = idle.min_by_key(|(used, _)| *used).map(|(_, key)| key.clone()) else { break };
-            if let Some(Entry::Ready { folder, .. }) = state.entries.remove(&oldest) {
-                state.bytes = state.bytes.saturating_sub(folder.bytes);
-                // The lock is held until the place is free for a new checkout of the same tree.
-                if let Err(cause) = self.discard(&mut state, &folder.path) {
-                    warn!(%cause, "checkout not removed");
-                }
+            self.remove(&mut state, &oldest);
+        }
+    }
+
+    /// Takes one folder that only the map holds out of it and off the disk.
+    fn remove(&self, state: &mut State, key: &Key) {
+        if let Some(Entry::Ready { folder, .. }) = state.entries.remove(key) {
+            state.bytes = state.bytes.saturating_sub(folder.bytes);
+            // The lock is held until the place is free for a new checkout of the same tree.
+            if let Err(cause) = self.discard(state, &folder.path) {
+                warn!(%cause, "checkout not removed");
             }
         }
     }

@@ -3,6 +3,7 @@
 use bailey_protocol::jail::JailFaultKind;
 use bailey_protocol::limits::LimitsError;
 use bailey_protocol::node::{NodeFault, NodeFaultKind};
+use bailey_tree::{TreeError, TreeErrorKind};
 use tracing::{debug, error, warn};
 
 use crate::agent::Refusal;
@@ -51,6 +52,12 @@ pub(crate) fn of_limits(error: &LimitsError) -> NodeFault {
 
 /// A slice that could not be had.
 pub(crate) fn of_checkout(cause: &CheckoutError) -> NodeFault {
+    if let CheckoutError::Fill { cause, .. } = cause
+        && let Some(cause) = cause.downcast_ref::<TreeError>()
+        && cause.kind() == TreeErrorKind::TooLarge
+    {
+        return invalid(format!("a mounted folder is more than is put on a disk: {cause}"));
+    }
     error!(cause = cause as &dyn std::error::Error, "checkout failed");
     internal("a mounted folder could not be read from the tree")
 }
@@ -101,6 +108,17 @@ pub(crate) fn of_refusal(refusal: Refusal, program: &str, cwd: Option<&str>) -> 
         }
         (Refusal::InvalidArgument | Refusal::Exhausted | Refusal::Other, _) => {
             format!("program `{program}` could not be started")
+        }
+    })
+}
+
+/// A file of the run's own that the agent refused to write.
+pub(crate) fn of_file(refusal: Refusal, path: &str) -> NodeFault {
+    let path = shown(path);
+    invalid(match refusal {
+        Refusal::Exhausted => format!("file `{path}` does not fit on the run's disk"),
+        Refusal::PermissionDenied | Refusal::NotFound | Refusal::InvalidArgument | Refusal::Other => {
+            format!("file `{path}` cannot be there: is something else in its place, or is its top folder missing?")
         }
     })
 }

@@ -7,12 +7,14 @@
 //!
 //! Start with [`node`], then [`lifecycle`] (what may follow what) and [`run`] (the task that carries it out). Below
 //! them: [`wall`] (what isolates), [`jail`] (how a cage is asked for), [`transport`] and [`agent`] (how the guest is
-//! spoken to), [`machine`] and [`pool`] (parked sandboxes), [`checkout`] (slices of the tree as folders).
+//! spoken to), [`machine`] and [`pool`] (parked sandboxes), [`checkout`] (slices of the tree as folders), and [`git`]
+//! (stock git over a repository).
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::string_slice))]
 
 pub mod agent;
 pub mod checkout;
 pub mod fault;
+pub mod git;
 pub mod jail;
 pub mod lifecycle;
 pub mod machine;

@@ -7,10 +7,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bailey_protocol::git::{GitSpec, GitUpdate};
 use bailey_protocol::id::{TemplateDigest, TemplateName};
 use bailey_protocol::limits::Limits;
 use bailey_protocol::node::{RunSpec, RunUpdate};
+use bailey_protocol::path::RepoId;
 use bailey_protocol::wall::WallKind;
+use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::select_all;
 use tokio::sync::mpsc;
@@ -20,6 +23,7 @@ use tracing::{info, warn};
 
 use crate::checkout::{Checkouts, Fill};
 use crate::fault;
+use crate::git::{self, Repos};
 use crate::jail::JailClient;
 use crate::pool::{Mint, Pool, Recipe};
 use crate::run;
@@ -31,6 +35,8 @@ use crate::wall::container::ContainerWall;
 pub struct NodeConfig {
     /// Writes a tree of a store as a folder.
     pub fill: Fill,
+    /// Opens the repositories that git serves.
+    pub repos: Repos,
     /// Where slices of the tree are kept as folders; the node's alone.
     pub checkouts: PathBuf,
     /// Bytes that those may take while no run holds them.
@@ -105,6 +111,7 @@ pub(crate) struct Host {
     walls: Vec<Arc<dyn Wall>>,
     pub(crate) templates: BTreeMap<TemplateName, TemplateDigest>,
     pub(crate) checkouts: Checkouts,
+    pub(crate) repos: Repos,
     pub(crate) ceiling: Limits,
     pub(crate) deadlines: Deadlines,
     pub(crate) tasks: Tasks,
@@ -175,6 +182,7 @@ impl Node {
             walls,
             templates: config.templates,
             checkouts,
+            repos: config.repos,
             ceiling: config.ceiling,
             deadlines: config.deadlines,
             tasks,
@@ -201,6 +209,26 @@ impl Node {
             // The owner panicked; its sandbox is destroyed, and the caller must not take silence for success.
             drop(updates.send(RunUpdate::Failed { fault: fault::broken() }).await);
         }
+    }
+
+    /// Carries out one git exchange; resolves after its last update. It is over when `input` is closed and git has said
+    /// everything, or when nobody takes its updates any more.
+    ///
+    /// CANCEL: the sandbox is destroyed.
+    pub async fn git(&self, spec: GitSpec, input: mpsc::Receiver<Bytes>, updates: mpsc::Sender<GitUpdate>) {
+        if self.host.closing.is_cancelled() {
+            drop(updates.send(GitUpdate::Failed { fault: fault::unavailable() }).await);
+            return;
+        }
+        let served = self.host.runs.spawn(git::serve(Arc::clone(&self.host), spec, input, updates.clone()));
+        if tokio_util::task::AbortOnDropHandle::new(served).await.is_err() {
+            drop(updates.send(GitUpdate::Failed { fault: fault::broken() }).await);
+        }
+    }
+
+    /// Throws away what is checked out of a store: at once, or when the last run that has it mounted is done.
+    pub fn forget_checkouts(&self, repo: &RepoId) {
+        self.host.checkouts.forget(repo);
     }
 
     /// Parked sandboxes, over all pools.

@@ -6,7 +6,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use bailey_protocol::guest::AGENT_PATH;
-use bailey_protocol::jail::{CageMount, JailFault};
+use bailey_protocol::jail::{CAGE_UID_BASE, CageMount, JailFault};
 use bailey_protocol::limits::{Limits, MAX_MOUNTS};
 use bailey_protocol::path::SandboxPath;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, chownat, fstat, mkdirat, openat2};
@@ -14,12 +14,14 @@ use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, move_mount};
 
 use super::disk::{Layer, Upper, idmapped};
+use super::facts;
 use super::layers::visit;
 use super::park::Workshop;
-use super::userns::USER;
+use super::userns::{self, USER};
 use super::{Cage, Phase};
 use crate::fault::{OrFault, invalid};
 use crate::files;
+use crate::uids::Base;
 
 /// Places that a slice may not cover, lie in, or contain.
 const RESERVED: [&str; 4] = ["/proc", "/dev", "/sys", "/run/bailey"];
@@ -95,7 +97,12 @@ pub(crate) fn claim(
     lowers: &[OwnedFd],
 ) -> Result<(), JailFault> {
     cage.parts.disk.resize(limits).or_fence("resize the disk")?;
-    cage.group.change_limits(&shop.tree, limits)?;
+    if cage.group.change_limits(&shop.tree, limits)? {
+        cage.parts.facts.tell(&shop.machine, limits).or_fence("tell the cage of its machine")?;
+    }
+    if let Some(init) = &cage.init {
+        facts::keep_on(init.pid, &cage.processors).or_fence("give the cage its processors")?;
+    }
     if !mounts.is_empty() {
         mount_slices(shop, cage, mounts, lowers)?;
     }
@@ -168,6 +175,12 @@ fn make_inside(cage: &Cage, parent: &OwnedFd, name: &str) -> Result<OwnedFd, Err
     let (uid, gid) = (Uid::from_raw(cage.base.0), Gid::from_raw(cage.base.0));
     chownat(&made, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
     Ok(made)
+}
+
+/// Makes sure that the file system that slices lie on can map their owners. A tmpfs cannot before Linux 6.3.
+pub(crate) fn verify_owners(folder: &OwnedFd) -> Result<(), Errno> {
+    let map = userns::for_slices(0, Base(CAGE_UID_BASE))?;
+    idmapped(folder, "", map.as_fd()).map(drop)
 }
 
 /// The file system that slices must lie on.

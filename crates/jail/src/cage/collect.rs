@@ -25,7 +25,7 @@ use rustix::thread::{
 use super::Cage;
 use super::disk::empty_root;
 use super::park::{Workshop, spare_the_host};
-use crate::fault::{OrFault, invalid};
+use crate::fault::{Failure, OrFault, Step, attempt, invalid};
 use crate::ground::place;
 
 /// Made while still in the host's user namespace, so that the collector has no rights over them.
@@ -37,6 +37,32 @@ const NAMESPACES: UnshareFlags = UnshareFlags::NEWNS
 
 /// Read everything, whatever its mode.
 const CAPABILITIES: CapabilitySet = CapabilitySet::DAC_READ_SEARCH;
+
+/// Steps of the child, each of which has an exit code of its own; the collector itself has those below.
+const STEPS: [&str; 9] = [
+    "collector: close the jail's descriptors",
+    "collector: join the cgroups",
+    "collector: make a cgroup namespace",
+    "collector: enter the empty root",
+    "collector: enter the user namespace",
+    "collector: drop rights",
+    "collector: arrange the descriptors",
+    "collector: install the filters",
+    "collector: execute the guest",
+];
+const FIRST_CODE: u8 = 100;
+
+/// Tells the jail by the exit code at which step the child failed.
+fn exit_code(step: &str) -> u8 {
+    let position = STEPS.iter().position(|name| *name == step).unwrap_or(STEPS.len());
+    u8::try_from(position).map_or(u8::MAX, |position| FIRST_CODE.saturating_add(position))
+}
+
+/// The step that an exit code tells of.
+pub(crate) fn failed_step(code: i32) -> Option<&'static str> {
+    let position = usize::try_from(code).ok()?.checked_sub(FIRST_CODE.into())?;
+    STEPS.get(position).copied()
+}
 
 /// Everything that a collector needs, made before the fork.
 struct Plan<'a> {
@@ -76,32 +102,32 @@ pub(crate) fn start(shop: &Workshop, cage: &Cage, mount: u32) -> Result<(Child, 
         agent: open("/fixed/agent", agent_flags, Mode::empty()).or_internal(step)?,
         descriptors: [input, readable(&upper.upper)?, readable(&slice.merged)?, readable(&slice.lower)?],
     };
-    let child = spawn(NAMESPACES, || match become_collector(&plan) {
+    let work = || match become_collector(&plan) {
         Ok(never) => match never {},
-        Err((_step, errno)) => u8::try_from(errno.raw_os_error()).unwrap_or(u8::MAX),
-    });
-    let child = child.or_fence(step)?;
+        Err((step, _errno)) => exit_code(step),
+    };
+    let child = attempt("make the collector's namespaces", || spawn(NAMESPACES, work))?;
     // It may have ended already.
     spare_the_host(&child).ok();
     Ok((child, output))
 }
 
-type Failure = (&'static str, Errno);
-
 fn become_collector(plan: &Plan<'_>) -> Result<std::convert::Infallible, Failure> {
-    let named = |name: &'static str| move |errno: Errno| (name, errno);
     let fds = plan.descriptors.iter().chain([&plan.root, &plan.null, &plan.agent]).chain(&plan.doors);
     let kept = fds.map(AsFd::as_fd).chain([plan.userns]);
-    descriptors::close_all_but(3, kept).map_err(named("close the jail's descriptors"))?;
+    descriptors::close_all_but(3, kept).step("collector: close the jail's descriptors")?;
     for door in &plan.doors {
-        rustix::io::writev(door, &[IoSlice::new(b"0")]).map_err(named("join the cgroups"))?;
+        rustix::io::writev(door, &[IoSlice::new(b"0")]).step("collector: join the cgroups")?;
     }
-    namespace::unshare(UnshareFlags::NEWCGROUP).map_err(named("make a cgroup namespace"))?;
-    enter_empty_root(&plan.root).map_err(named("enter the empty root"))?;
+    namespace::unshare(UnshareFlags::NEWCGROUP).step("collector: make a cgroup namespace")?;
+    enter_empty_root(&plan.root).step("collector: enter the empty root")?;
     let user = Some(LinkNameSpaceType::User);
-    move_into_link_name_space(plan.userns, user).map_err(named("enter the user namespace"))?;
-    drop_rights().map_err(named("drop rights"))?;
-    arrange(plan).map_err(named("arrange the descriptors"))
+    move_into_link_name_space(plan.userns, user).step("collector: enter the user namespace")?;
+    drop_rights().step("collector: drop rights")?;
+    let agent = arrange(plan).step("collector: arrange the descriptors")?;
+    bailey_sys::seccomp::install(&plan.shop.collector_filters).step("collector: install the filters")?;
+    let errno = execute(agent.as_fd(), &plan.shop.collector_arguments, &plan.shop.environment);
+    Err(("collector: execute the guest", errno))
 }
 
 fn enter_empty_root(root: &OwnedFd) -> Result<(), Errno> {
@@ -139,7 +165,8 @@ fn drop_rights() -> Result<(), Errno> {
     set_capabilities(None, sets)
 }
 
-fn arrange(plan: &Plan<'_>) -> Result<std::convert::Infallible, Errno> {
+/// Puts every descriptor in its place; what is left to do is the agent's start.
+fn arrange(plan: &Plan<'_>) -> Result<OwnedFd, Errno> {
     let high = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 64);
     let [out, upper, merged, lower] = &plan.descriptors;
     let (out, upper, merged, lower) = (high(out)?, high(upper)?, high(merged)?, high(lower)?);
@@ -153,6 +180,5 @@ fn arrange(plan: &Plan<'_>) -> Result<std::convert::Infallible, Errno> {
     descriptors::place(lower.as_fd(), COLLECT_LOWER_FD)?;
     descriptors::close_all_but(COLLECT_LOWER_FD.cast_unsigned() + 1, [agent.as_fd()])?;
     std::mem::forget((out, upper, merged, lower, null));
-    bailey_sys::seccomp::install(&plan.shop.collector_filters)?;
-    Err(execute(agent.as_fd(), &plan.shop.collector_arguments, &plan.shop.environment))
+    Ok(agent)
 }

@@ -27,6 +27,8 @@ use rustix::thread::{
     set_thread_res_gid, set_thread_res_uid,
 };
 
+use super::facts::COVERED;
+use crate::fault::{Failure, Step};
 use crate::ground::{INERT, place};
 use crate::parent::die_with_the_jail;
 
@@ -56,7 +58,7 @@ const NO_MORE: [&str; 8] = [
 pub(crate) const PROC_READ_ONLY: [&str; 6] = ["proc/sys", "proc/bus", "proc/fs", "proc/irq", "proc/driver", "proc/tty"];
 
 /// Files of `/proc` that are covered by an empty one.
-pub(crate) const PROC_MASKED_FILES: [&str; 30] = [
+pub(crate) const PROC_MASKED_FILES: [&str; 32] = [
     "proc/sysrq-trigger",
     "proc/kcore",
     "proc/keys",
@@ -87,6 +89,8 @@ pub(crate) const PROC_MASKED_FILES: [&str; 30] = [
     "proc/dma",
     "proc/swaps",
     "proc/locks",
+    "proc/schedstat",
+    "proc/vmstat",
 ];
 
 /// Folders of `/proc` that are covered by an empty one.
@@ -112,20 +116,6 @@ pub(crate) struct Plan<'a> {
     pub(crate) environment: &'a StringVector,
 }
 
-/// A step and why it failed.
-type Failure = (&'static str, Errno);
-
-/// Names the step of a failed call.
-trait Step<T> {
-    fn step(self, name: &'static str) -> Result<T, Failure>;
-}
-
-impl<T> Step<T> for Result<T, Errno> {
-    fn step(self, name: &'static str) -> Result<T, Failure> {
-        self.map_err(|errno| (name, errno))
-    }
-}
-
 /// Becomes the guest. Returns only when that fails, having told the jail.
 pub(crate) fn enter(plan: &Plan<'_>) -> u8 {
     let Err((step, errno)) = become_guest(plan);
@@ -138,7 +128,7 @@ fn become_guest(plan: &Plan<'_>) -> Result<std::convert::Infallible, Failure> {
     let own = [plan.jail.as_fd(), plan.stream.as_fd(), plan.cgroup.as_fd()];
     let kept = own.into_iter().chain(plan.doors.iter().map(AsFd::as_fd));
     descriptors::close_all_but(3, kept).step("close the jail's descriptors")?;
-    let [root, shm, dev] = receive_mounts(plan.jail.as_fd())?;
+    let mounts = receive_mounts(plan.jail.as_fd())?;
     for door in &plan.doors {
         rustix::io::write(door, b"0").map(drop).step("join the cgroups")?;
     }
@@ -147,19 +137,28 @@ fn become_guest(plan: &Plan<'_>) -> Result<std::convert::Infallible, Failure> {
     become_root(plan.jail.as_fd())?;
     namespace::bring_up_loopback().step("bring up the loopback interface")?;
     rustix::system::sethostname(b"sandbox").step("set the host name")?;
-    build_root(root.as_fd(), shm.as_fd(), dev.as_fd())?;
+    build_root(&mounts)?;
     forbid_namespaces()?;
-    enter_root(root.as_fd())?;
+    enter_root(mounts.root.as_fd())?;
     limit_resources()?;
     drop_capabilities()?;
     start(plan)
 }
 
 /// Mounts that only the jail can make.
-pub(crate) const HANDED: usize = 3;
+pub(crate) const HANDED: usize = 3 + COVERED.len();
 
-/// Waits for the user map, then for root, shared memory and devices.
-fn receive_mounts(jail: BorrowedFd<'_>) -> Result<[OwnedFd; HANDED], Failure> {
+/// They, as PID 1 receives them.
+struct Mounts {
+    root: OwnedFd,
+    shm: OwnedFd,
+    dev: OwnedFd,
+    /// In the order of [`COVERED`].
+    covers: [Option<OwnedFd>; COVERED.len()],
+}
+
+/// Waits for the user map, then for the mounts.
+fn receive_mounts(jail: BorrowedFd<'_>) -> Result<Mounts, Failure> {
     let name = "receive the mounts";
     let mut byte = [0_u8; 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDED))];
@@ -177,10 +176,10 @@ fn receive_mounts(jail: BorrowedFd<'_>) -> Result<[OwnedFd; HANDED], Failure> {
             }
         }
     }
-    let [Some(root), Some(shm), Some(dev)] = mounts else {
+    let [Some(root), Some(shm), Some(dev), covers @ ..] = mounts else {
         return Err((name, Errno::BADMSG));
     };
-    Ok([root, shm, dev])
+    Ok(Mounts { root, shm, dev, covers })
 }
 
 /// Becomes uid 0 of the cage, in a session of its own, dying with the jail.
@@ -205,14 +204,15 @@ fn forbid_namespaces() -> Result<(), Failure> {
     Ok(())
 }
 
-fn build_root(root: BorrowedFd<'_>, shm: BorrowedFd<'_>, dev: BorrowedFd<'_>) -> Result<(), Failure> {
+fn build_root(mounts: &Mounts) -> Result<(), Failure> {
+    let root = mounts.root.as_fd();
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private).step("make the mounts private")?;
     place(root, CWD, "/root").step("attach the root")?;
-    place(dev, root, "dev").step("mount /dev")?;
+    place(&mounts.dev, root, "dev").step("mount /dev")?;
     let pts = fresh_pts().step("make the terminals")?;
     place(&pts, root, "dev/pts").step("mount /dev/pts")?;
-    place(shm, root, "dev/shm").step("mount /dev/shm")?;
+    place(&mounts.shm, root, "dev/shm").step("mount /dev/shm")?;
     let proc = fresh("proc").step("make /proc")?;
     place(&proc, root, "proc").step("mount /proc")?;
     for path in PROC_READ_ONLY {
@@ -223,6 +223,10 @@ fn build_root(root: BorrowedFd<'_>, shm: BorrowedFd<'_>, dev: BorrowedFd<'_>) ->
     }
     for path in PROC_MASKED_FOLDERS {
         present(bind("/fixed/folder", root, path)).step("mask folders of /proc")?;
+    }
+    for ((_, path), cover) in COVERED.iter().zip(&mounts.covers) {
+        let step = "tell the cage of its machine";
+        place(cover.as_ref().ok_or((step, Errno::BADMSG))?, root, *path).step(step)?;
     }
     bind("/fixed/agent", root, AGENT_PATH.trim_start_matches('/')).step("mount the agent")
 }
@@ -344,9 +348,9 @@ fn start(plan: &Plan<'_>) -> Result<std::convert::Infallible, Failure> {
     descriptors::place(cgroup.as_fd(), CGROUP_FD).step(name)?;
     descriptors::close_all_but(CGROUP_FD.cast_unsigned() + 1, [jail.as_fd(), agent.as_fd()]).step(name)?;
     // From here on only what the filters allow. The two descriptors above vanish with a successful exec.
-    let failure = match bailey_sys::seccomp::install(plan.filters) {
+    let failure = match bailey_sys::seccomp::install(plan.filters).step("install the filters") {
         Ok(()) => ("execute the guest", execute(agent.as_fd(), plan.arguments, plan.environment)),
-        Err(errno) => ("install the filters", errno),
+        Err(failure) => failure,
     };
     report(jail.as_fd(), failure.0, failure.1);
     // Every other descriptor is closed, so nothing may be dropped any more.

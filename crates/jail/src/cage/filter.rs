@@ -55,15 +55,23 @@ const ABSENT: [i64; 3] = [425, 426, 427];
 /// # Errors
 /// When the table is too large: a bug.
 pub(crate) fn for_init() -> Result<Vec<Program>, CompileError> {
-    let row = |number: i64| Row { number, when: &[] };
-    let refused = REFUSED.into_iter().map(row).chain([Row { number: 56, when: NAMESPACES }]);
-    // Numbers between the two blocks of calls, and those after what this table was made for.
-    let unknown = (335..424).chain(457..=466).chain(468..600).map(row);
-    let absent = ABSENT.into_iter().map(row).chain(unknown);
     Ok(vec![
-        Program::compile(absent, Answer::Errno(ENOSYS), Answer::Allow, true)?,
-        Program::compile(refused, Answer::Errno(EPERM), Answer::Allow, true)?,
+        Program::compile(absent(), Answer::Errno(ENOSYS), Answer::Allow, true)?,
+        Program::compile(refused(), Answer::Errno(EPERM), Answer::Allow, true)?,
     ])
+}
+
+const fn row(number: i64) -> Row {
+    Row { number, when: &[] }
+}
+
+fn absent() -> impl Iterator<Item = Row> {
+    // Numbers between the two blocks of calls, and those after what this table was made for.
+    ABSENT.into_iter().chain(335..424).chain(457..=466).chain(468..600).map(row)
+}
+
+fn refused() -> impl Iterator<Item = Row> {
+    REFUSED.into_iter().map(row).chain([Row { number: 56, when: NAMESPACES }])
 }
 
 /// What a collector may do: read folders and files, write its pipe, manage its own memory.
@@ -85,14 +93,38 @@ const COLLECTOR: [i64; 66] = [
 /// # Errors
 /// When the table is too large: a bug.
 pub(crate) fn for_collector() -> Result<Vec<Program>, CompileError> {
-    let start = [63, 104, 107, 108, 157, 317, 322];
-    let rows = COLLECTOR.into_iter().chain(start).map(|number| Row { number, when: &[] });
-    Ok(vec![Program::compile(rows, Answer::Allow, Answer::Errno(ENOSYS), true)?])
+    Ok(vec![Program::compile(collecting(), Answer::Allow, Answer::Errno(ENOSYS), true)?])
+}
+
+fn collecting() -> impl Iterator<Item = Row> {
+    COLLECTOR.into_iter().chain([63, 104, 107, 108, 157, 317, 322]).map(row)
 }
 
 #[cfg(test)]
 mod tests {
+    use bailey_sys::seccomp::model::{Data, Stack};
+
     use super::*;
+
+    #[test]
+    fn k35_the_programs_answer_as_a_naive_reading_of_their_tables() {
+        let (absent, refused): (Vec<Row>, Vec<Row>) = (absent().collect(), refused().collect());
+        let init = |data: &Data| match data {
+            data if data.is_foreign() => Answer::Kill,
+            data if data.is_in(&refused) => Answer::Errno(EPERM),
+            data if data.is_in(&absent) => Answer::Errno(ENOSYS),
+            _ => Answer::Allow,
+        };
+        let all: Vec<Row> = absent.iter().chain(&refused).copied().collect();
+        Stack::new(&for_init().unwrap()).compare(&all, init).unwrap();
+        let rows: Vec<Row> = collecting().collect();
+        let collector = |data: &Data| match data {
+            data if data.is_foreign() => Answer::Kill,
+            data if data.is_in(&rows) => Answer::Allow,
+            _ => Answer::Errno(ENOSYS),
+        };
+        Stack::new(&for_collector().unwrap()).compare(&rows, collector).unwrap();
+    }
 
     #[test]
     fn the_tables_compile_and_hold_no_number_twice() {

@@ -2,7 +2,7 @@
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use bailey_protocol::id::{SandboxId, TemplateDigest};
 use bailey_protocol::jail::JailFault;
@@ -20,13 +20,14 @@ use rustix::thread::UnshareFlags;
 
 use super::disk::{Disk, Layer, idmapped};
 use super::enter::{HANDED, Plan, enter};
+use super::facts::{self, Facts, Machine};
 use super::layers::Layers;
 use super::timens::HostTime;
 use super::{Cage, Parts, Phase, userns};
 use crate::cgroup::detect::Controller;
 use crate::cgroup::group::Group;
 use crate::cgroup::tree::Tree;
-use crate::fault::OrFault;
+use crate::fault::{OrFault, attempt};
 use crate::uids::Base;
 use crate::{files, ground};
 
@@ -44,6 +45,8 @@ const NAMESPACES: UnshareFlags = UnshareFlags::NEWUSER
 pub(crate) struct Workshop {
     /// The host's cgroups.
     pub(crate) tree: Tree,
+    /// The host, as cages are told of it.
+    pub(crate) machine: Machine,
     /// The jail's own time namespace.
     pub(crate) time: HostTime,
     /// The jail's own mount namespace.
@@ -95,6 +98,7 @@ pub(crate) fn park(shop: &Workshop, order: Order) -> Result<Cage, JailFault> {
             collectors: Vec::new(),
             oom,
             ran_out_of_memory: false,
+            processors: Vec::new(),
             parts,
         }),
         Err(fault) => {
@@ -125,8 +129,8 @@ fn build(shop: &Workshop, order: &Order, group: &Group, child: &mut Option<Child
         arguments: &shop.init_arguments,
         environment: &shop.environment,
     };
-    let born = shop.time.start_anew(|| spawn(NAMESPACES, || enter(&plan)));
-    let init = child.insert(born.or_fence("make the namespaces")?);
+    let born = attempt("make the namespaces", || shop.time.start_anew(|| spawn(NAMESPACES, || enter(&plan))));
+    let init = child.insert(born?);
     userns::map_range(init.pid, order.base).or_fence("map the user ids")?;
     spare_the_host(init).or_fence("prefer the cage when the host runs out of memory")?;
     let userns = userns::open_user(init.pid).or_fence("open the user namespace")?;
@@ -139,10 +143,14 @@ fn build(shop: &Workshop, order: &Order, group: &Group, child: &mut Option<Child
     let empty = disk.folder("empty", order.base.0 + userns::USER, 0o755).or_fence("make the empty layer")?;
     let shm = disk.mount_of("shm").or_fence("make the shared memory")?;
     let dev = ground::devices().or_fence("make the devices")?;
-    hand_over(&report, [&root, &shm, &dev]).or_internal("hand over the mounts")?;
+    let step = "tell the cage of its machine";
+    let facts = Facts::make(&disk, order.base.0, &shop.machine, &order.limits).or_fence(step)?;
+    let covers = facts::covers(&disk).or_fence(step)?;
+    let mounts: Vec<BorrowedFd<'_>> = [&root, &shm, &dev].into_iter().chain(&covers).map(AsFd::as_fd).collect();
+    hand_over(&report, &mounts).or_internal("hand over the mounts")?;
     let slice_userns = userns::for_slices(shop.slice_owner, order.base).or_fence("map the owners of slices")?;
     let oom = watch_memory(shop, group).or_fence("watch the memory")?;
-    let parts = Parts { disk, empty, root, userns, slice_userns, mounts: None, slices: Vec::new() };
+    let parts = Parts { disk, facts, empty, root, userns, slice_userns, mounts: None, slices: Vec::new() };
     Ok((parts, Phase::Building { request: order.request, report, stream }, oom))
 }
 
@@ -152,11 +160,10 @@ pub(super) fn spare_the_host(child: &Child) -> Result<(), Errno> {
     files::write(CWD, path.as_str(), "800")
 }
 
-fn hand_over(report: &OwnedFd, mounts: [&OwnedFd; HANDED]) -> Result<(), Errno> {
-    let rights = mounts.map(AsFd::as_fd);
+fn hand_over(report: &OwnedFd, mounts: &[BorrowedFd<'_>]) -> Result<(), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDED))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    if !control.push(SendAncillaryMessage::ScmRights(&rights)) {
+    if !control.push(SendAncillaryMessage::ScmRights(mounts)) {
         return Err(Errno::INVAL);
     }
     sendmsg(report, &[IoSlice::new(b"g")], &mut control, SendFlags::NOSIGNAL).map(drop)

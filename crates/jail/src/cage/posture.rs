@@ -11,6 +11,7 @@ use rustix::process::Pid;
 
 use super::Cage;
 use super::enter::{CAPABILITIES, PROC_MASKED_FILES, PROC_MASKED_FOLDERS, PROC_READ_ONLY};
+use super::facts::{self, COVERED};
 use crate::fault::{OrFault, fault};
 use crate::files;
 use crate::uids::{Base, RANGE};
@@ -50,29 +51,30 @@ pub(crate) const FENCES: [&str; 18] = [
 pub(crate) fn verify(cage: &Cage, pid: Pid, ledger: &str) -> Result<(), JailFault> {
     let folder = format!("/proc/{}", pid.as_raw_nonzero());
     let read = |name: &str| files::read(CWD, format!("{folder}/{name}").as_str()).or_fence("read PID 1's posture");
-    let mismatch = |what: String| fault(JailFaultKind::Fence, "compare PID 1's posture", what);
-    status(&read("status")?, cage.base).map_err(mismatch)?;
-    map(&read("uid_map")?, cage.base).map_err(mismatch)?;
-    map(&read("gid_map")?, cage.base).map_err(mismatch)?;
-    groups(&read("cgroup")?, &format!("/bailey/{ledger}/{}", cage.sandbox)).map_err(mismatch)?;
-    mounts(&read("mountinfo")?).map_err(mismatch)?;
+    let compare = "compare PID 1's posture";
+    let mismatch = |what: &str| Err(fault(JailFaultKind::Fence, compare, what));
+    status(&read("status")?, cage.base).or_fence(compare)?;
+    map(&read("uid_map")?, cage.base).or_fence(compare)?;
+    map(&read("gid_map")?, cage.base).or_fence(compare)?;
+    groups(&read("cgroup")?, &format!("/bailey/{ledger}/{}", cage.sandbox)).or_fence(compare)?;
+    mounts(&read("mountinfo")?).or_fence(compare)?;
     for kind in NAMESPACES {
         let inode = |of: &str| stat(format!("{of}/ns/{kind}").as_str()).map(|found| found.st_ino);
         let (theirs, ours) = (inode(&folder), inode("/proc/self"));
         if theirs.or_fence("read PID 1's namespaces")? == ours.or_fence("read PID 1's namespaces")? {
-            return Err(mismatch(format!("its {kind} namespace is the jail's")));
+            return mismatch(&format!("its {kind} namespace is the jail's"));
         }
     }
     let place = |of: Result<rustix::fs::Stat, Errno>| of.map(|found| (found.st_dev, found.st_ino));
     let root = place(stat(format!("{folder}/root/.").as_str())).or_fence("read PID 1's root")?;
     if root != place(fstat(&cage.parts.root)).or_fence("read PID 1's root")? {
-        return Err(mismatch("its root is another".to_owned()));
+        return mismatch("its root is another");
     }
     let program = place(stat(format!("{folder}/exe").as_str())).or_fence("read PID 1's program")?;
     if program != place(stat("/fixed/agent")).or_fence("read PID 1's program")? {
-        return Err(mismatch("its program is another".to_owned()));
+        return mismatch("its program is another");
     }
-    descriptors(&list_descriptors(&folder).or_fence("read PID 1's descriptors")?).map_err(mismatch)
+    descriptors(&list_descriptors(&folder).or_fence("read PID 1's descriptors")?).or_fence(compare)
 }
 
 fn list_descriptors(folder: &str) -> Result<BTreeMap<u32, String>, Errno> {
@@ -169,6 +171,7 @@ fn expected_mounts() -> BTreeMap<String, (&'static str, bool)> {
     ];
     let mut all: BTreeMap<_, _> = fixed.into_iter().map(|(at, what)| (at.to_owned(), what)).collect();
     all.extend(PROC_READ_ONLY.iter().map(|at| (format!("/{at}"), ("proc", true))));
+    all.extend(COVERED.iter().map(|(_, at)| (format!("/{at}"), ("tmpfs", true))));
     all.extend(PROC_MASKED_FILES.iter().chain(&PROC_MASKED_FOLDERS).map(|at| (format!("/{at}"), ("tmpfs", true))));
     all
 }
@@ -191,7 +194,9 @@ fn mounts(text: &str) -> Result<(), String> {
         }
     }
     // Not every kernel has every part of /proc.
-    expected.retain(|at, _| !at.starts_with("/proc/") || at == "/proc/sys");
+    expected.retain(|at, _| {
+        !at.starts_with("/proc/") || at == "/proc/sys" || COVERED.iter().any(|(_, told)| at.ends_with(told))
+    });
     match expected.keys().next() {
         Some(at) => Err(format!("`{at}` is not mounted")),
         None => Ok(()),
@@ -201,6 +206,7 @@ fn mounts(text: &str) -> Result<(), String> {
 /// What a mount shows as its origin must say nothing about the host.
 fn is_neutral(origin: &str, at: &str) -> bool {
     matches!(origin, "/" | "/shm" | "/agent" | "/file" | "/folder")
+        || COVERED.iter().any(|(name, path)| at == format!("/{path}") && origin == format!("/{}/{name}", facts::FOLDER))
         || at.strip_prefix("/proc").is_some_and(|rest| rest == origin)
 }
 

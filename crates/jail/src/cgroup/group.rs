@@ -68,11 +68,11 @@ impl Group {
         Ok(())
     }
 
-    /// Changes what differs from the limits in force.
+    /// Changes what differs from the limits in force, and tells whether anything did.
     ///
     /// # Errors
     /// When the kernel refuses a value.
-    pub(crate) fn change_limits(&mut self, tree: &Tree, limits: &Limits) -> Result<(), JailFault> {
+    pub(crate) fn change_limits(&mut self, tree: &Tree, limits: &Limits) -> Result<bool, JailFault> {
         if limits.memory_bytes != self.limits.memory_bytes {
             self.set_memory(tree, limits.memory_bytes, limits.memory_bytes < self.limits.memory_bytes)?;
         }
@@ -82,8 +82,9 @@ impl Group {
         if limits.cpu_millis != self.limits.cpu_millis {
             self.set_cpu(tree, limits.cpu_millis)?;
         }
+        let changed = self.limits != *limits;
         self.limits = *limits;
-        Ok(())
+        Ok(changed)
     }
 
     /// On v1, memory alone may never exceed memory and swap together, so the order depends on the direction.

@@ -24,8 +24,6 @@ pub(crate) struct V1 {
     pub(crate) controllers: Vec<String>,
     /// `bailey/{ledger id}` in it.
     pub(crate) home: OwnedFd,
-    /// `bailey` in it.
-    pub(crate) top: OwnedFd,
 }
 
 impl V1 {
@@ -48,11 +46,12 @@ pub(crate) struct Tree {
 
 impl Tree {
     /// Finds the hierarchies (`own` is the jail's `/proc/self/cgroup`), mounts them below `/cgroup` of the jail's own
-    /// root and makes the ledger's folders.
+    /// root and makes the ledger's folders. Those that they are in, `bailey` in each hierarchy, go to `tops`, when it
+    /// fails, too.
     ///
     /// # Errors
     /// Names what the host lacks.
-    pub(crate) fn open(own: &str, ledger: &str) -> Result<Self, JailFault> {
+    pub(crate) fn open(own: &str, ledger: &str, tops: &mut Vec<OwnedFd>) -> Result<Self, JailFault> {
         let step = "find the cgroup controllers";
         let v2_root = mount("cgroup2", &[], "v2").or_fence("mount the cgroup v2 tree")?;
         let offered = files::read(&v2_root, "cgroup.controllers").or_fence(step)?;
@@ -63,15 +62,16 @@ impl Tree {
         let enable: Vec<String> = layout.v2.iter().map(|controller| format!("+{}", controller.name())).collect();
         let enable = enable.join(" ");
         let top = home(&v2_root, &[TOP], &enable).or_fence("make the cgroup v2 folder")?;
+        tops.push(rustix::io::fcntl_dupfd_cloexec(&top, 3).or_internal("remember the cgroups")?);
         let home_v2 = home(&v2_root, &[TOP, ledger], &enable).or_fence("make the cgroup v2 folder")?;
         files::read(&home_v2, "cgroup.kill").map(drop).or_else(ignore_write_only).or_fence("find cgroup.kill")?;
         let mut v1 = Vec::new();
         for (number, controllers) in layout.v1.iter().enumerate() {
             let step = format!("mount the cgroup v1 hierarchy `{}`", controllers.join(","));
             let root = mount("cgroup", controllers, &format!("v1-{number}")).or_fence(&step)?;
-            let top = home(&root, &[TOP], "").or_fence(&step)?;
+            tops.push(home(&root, &[TOP], "").or_fence(&step)?);
             let home = home(&root, &[TOP, ledger], "").or_fence(&step)?;
-            v1.push(V1 { controllers: controllers.clone(), home, top });
+            v1.push(V1 { controllers: controllers.clone(), home });
         }
         Ok(Self { v1, home: home_v2, top })
     }

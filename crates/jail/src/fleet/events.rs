@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
 use super::Fleet;
-use crate::cage::{Cage, Phase, posture, userns};
+use crate::cage::{Cage, Phase, collect, posture, userns};
 use crate::cgroup::facts;
 use crate::fault::{OrFault, fault};
 use crate::log;
@@ -53,7 +53,12 @@ impl Fleet {
         };
         self.poller.remove(&report);
         let mut message = [0_u8; 256];
-        let verdict = match rustix::io::read(&report, &mut message) {
+        // A PID 1 that failed before it took the mounts has reset the pair; what it said comes after.
+        let read = match rustix::io::read(&report, &mut message) {
+            Err(Errno::CONNRESET) => rustix::io::read(&report, &mut message),
+            other => other,
+        };
+        let verdict = match read {
             Ok(0) => check_posture(cage, self.ledger.id()),
             Ok(count) => Err(told(message.get(..count).unwrap_or(&[]))),
             Err(errno) => Err(errno).or_internal("hear from PID 1"),
@@ -169,7 +174,9 @@ impl Fleet {
                 Ok(Some(status)) => {
                     self.poller.remove(&child.pidfd);
                     if status.exit_status() != Some(0) {
-                        let what = format!("{:?}", status.exit_status().or(status.terminating_signal()));
+                        let step = status.exit_status().and_then(collect::failed_step);
+                        let code = status.exit_status().or(status.terminating_signal());
+                        let what = step.map_or_else(|| format!("{code:?}"), str::to_owned);
                         log::warn("a collector failed", &[("sandbox", &cage.sandbox), ("status", &what)]);
                     }
                 }

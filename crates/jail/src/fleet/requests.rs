@@ -111,12 +111,15 @@ impl Fleet {
         let step = "check the request";
         limits.check(&CEILING).or_invalid(step)?;
         claim::check(mounts, lowers, &self.shop)?;
+        let others = self.cages.values().map(|cage| cage.processors.as_slice());
+        let processors = self.shop.machine.share(limits, serial, others);
         let Some(cage) = self.cages.get_mut(&serial) else {
             return Err(invalid(step, format!("{sandbox} is being removed")));
         };
         if !matches!(cage.phase, Phase::Parked) {
             return Err(invalid(step, format!("{sandbox} is not parked")));
         }
+        cage.processors = processors;
         let claimed = claim::claim(&self.shop, cage, limits, mounts, lowers);
         if claimed.is_err() {
             self.remove(serial, Vec::new(), now);

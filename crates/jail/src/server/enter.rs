@@ -22,8 +22,8 @@ use rustix::thread::{
     set_thread_res_gid, set_thread_res_uid,
 };
 
-use super::{Failure, Server, Started, root};
-use crate::fault::OrFault;
+use super::{Server, Started, root};
+use crate::fault::{Failure, OrFault, Step};
 use crate::fleet::Fleet;
 use crate::parent::die_with_the_jail;
 use crate::wire::Connection;
@@ -76,10 +76,8 @@ pub(super) fn start(server: &Server, fleet: &Fleet) -> Result<Started, JailFault
         config: sealed(&server.launch.config).or_internal("write the server's configuration")?,
     };
     let child = spawn(NAMESPACES, || {
-        let Err((step, errno)) = become_server(&plan);
-        let text = errno.raw_os_error();
-        // The jail may be gone: then nobody is left to tell.
-        rustix::io::write(&plan.report, format!("{step}: {}", std::io::Error::from_raw_os_error(text)).as_bytes()).ok();
+        let Err(failure) = become_server(&plan);
+        tell(&plan.report, failure);
         1
     });
     let child = child.or_internal(step)?;
@@ -100,20 +98,19 @@ fn sealed(config: &serde_json::Value) -> Result<OwnedFd, std::io::Error> {
 }
 
 fn become_server(plan: &Plan<'_>) -> Result<std::convert::Infallible, Failure> {
-    let named = |name: &'static str| move |errno: Errno| (name, errno);
     let listener = &plan.server.listener;
     let kept = [listener, &plan.door, &plan.report, &plan.jail, &plan.config];
-    descriptors::close_all_but(3, kept.map(AsFd::as_fd)).map_err(named("close the jail's descriptors"))?;
-    rustix::io::writev(&plan.door, &[IoSlice::new(b"0")]).map_err(named("join the cgroup"))?;
-    namespace::unshare(UnshareFlags::NEWCGROUP).map_err(named("make a cgroup namespace"))?;
+    descriptors::close_all_but(3, kept.map(AsFd::as_fd)).step("server: close the jail's descriptors")?;
+    rustix::io::writev(&plan.door, &[IoSlice::new(b"0")]).step("server: join the cgroup")?;
+    namespace::unshare(UnshareFlags::NEWCGROUP).step("server: make a cgroup namespace")?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
-    mount_change("/", private).map_err(named("make the mounts private"))?;
-    let root = root::build(&plan.server.layout).map_err(named("build the root"))?;
-    enter_root(&root).map_err(named("enter the root"))?;
+    mount_change("/", private).step("server: make the mounts private")?;
+    let root = root::build(&plan.server.layout).step("server: build the root")?;
+    enter_root(&root).step("server: enter the root")?;
     let program = open(server_path::BINARY, OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
-    let program = program.map_err(named("open the binary"))?;
-    drop_rights(plan.jail.as_fd()).map_err(named("drop rights"))?;
-    arrange(plan, &program).map_err(named("execute the binary"))
+    let program = program.step("server: open the binary")?;
+    drop_rights(plan.jail.as_fd()).step("server: drop rights")?;
+    arrange(plan, &program)
 }
 
 fn enter_root(root: &OwnedFd) -> Result<(), Errno> {
@@ -152,23 +149,33 @@ fn drop_rights(jail: BorrowedFd<'_>) -> Result<(), Errno> {
 }
 
 /// Standard input is the null device; output and errors go where the jail's go.
-fn arrange(plan: &Plan<'_>, program: &OwnedFd) -> Result<std::convert::Infallible, Errno> {
-    let high = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 64);
-    let null = high(&open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)?;
+fn arrange(plan: &Plan<'_>, program: &OwnedFd) -> Result<std::convert::Infallible, Failure> {
+    let name = "server: arrange the descriptors";
+    let high = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 64).step(name);
+    let null = high(&open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).step(name)?)?;
     let (jail, listener, config) = (high(&plan.jail)?, high(&plan.server.listener)?, high(&plan.config)?);
     let program = high(program)?;
     // Closes with a successful exec, which is what the jail waits for.
     let report = high(&plan.report)?;
-    descriptors::place(null.as_fd(), 0)?;
-    descriptors::place(jail.as_fd(), server_fd::JAIL)?;
-    descriptors::place(listener.as_fd(), server_fd::LISTENER)?;
-    descriptors::place(config.as_fd(), server_fd::CONFIG)?;
-    descriptors::close_all_but(server_fd::CONFIG.cast_unsigned() + 1, [program.as_fd(), report.as_fd()])?;
+    descriptors::place(null.as_fd(), 0).step(name)?;
+    descriptors::place(jail.as_fd(), server_fd::JAIL).step(name)?;
+    descriptors::place(listener.as_fd(), server_fd::LISTENER).step(name)?;
+    descriptors::place(config.as_fd(), server_fd::CONFIG).step(name)?;
+    descriptors::close_all_but(server_fd::CONFIG.cast_unsigned() + 1, [program.as_fd(), report.as_fd()]).step(name)?;
     std::mem::forget((null, jail, listener, config));
-    let errno = match bailey_sys::seccomp::install(&plan.server.filters) {
-        Ok(()) => execute(program.as_fd(), &plan.server.arguments, &plan.server.environment),
-        Err(errno) => errno,
+    let failure = match bailey_sys::seccomp::install(&plan.server.filters).step("server: install the filters") {
+        Ok(()) => {
+            let errno = execute(program.as_fd(), &plan.server.arguments, &plan.server.environment);
+            ("server: execute the binary", errno)
+        }
+        Err(failure) => failure,
     };
-    rustix::io::write(&report, format!("execute the binary: {errno}").as_bytes()).ok();
-    Err(errno)
+    tell(&report, failure);
+    Err(failure)
+}
+
+/// Tells the jail what failed. The jail may be gone: then nobody is left to tell.
+fn tell(report: &OwnedFd, (step, errno): Failure) {
+    let reason = std::io::Error::from_raw_os_error(errno.raw_os_error());
+    rustix::io::write(report, format!("{step}: {reason}").as_bytes()).ok();
 }

@@ -31,7 +31,7 @@ pub(crate) type Sources = Vec<(&'static str, OwnedFd)>;
 ///
 /// # Errors
 /// When the binary or a folder cannot be opened.
-pub(crate) fn gather(binary: &Path, data: &OwnedFd) -> Result<(Layout, Sources), JailFault> {
+pub(crate) fn gather(binary: &Path, policies: Option<&Path>, data: &OwnedFd) -> Result<(Layout, Sources), JailFault> {
     let mut layout = Layout::default();
     let mut sources = Sources::new();
     let read_only =
@@ -56,6 +56,14 @@ pub(crate) fn gather(binary: &Path, data: &OwnedFd) -> Result<(Layout, Sources),
     let program = clone_of(CWD, binary, false).or_fence(step)?;
     bailey_sys::mount::set_attributes(program.as_fd(), read_only, false).or_fence(step)?;
     sources.push(("program", program));
+    if let Some(policies) = policies {
+        let step = "open the folder of policies";
+        let folder = clone_of(CWD, policies, false).or_fence(step)?;
+        bailey_sys::mount::set_attributes(folder.as_fd(), read_only | MountAttrFlags::MOUNT_ATTR_NOEXEC, false)
+            .or_fence(step)?;
+        layout.folders.push("policies");
+        sources.push(("policies", folder));
+    }
     Ok((layout, sources))
 }
 

@@ -25,7 +25,7 @@ use tempfile::TempDir;
 
 /// The guest stand-in and a small template, made once per test run.
 pub(crate) struct Fixture {
-    _folder: TempDir,
+    _folder: Option<TempDir>,
     pub(crate) guest: PathBuf,
     pub(crate) guest_sha256: String,
     pub(crate) image: PathBuf,
@@ -34,7 +34,11 @@ pub(crate) struct Fixture {
 
 pub(crate) fn fixture() -> &'static Fixture {
     static FIXTURE: OnceLock<Fixture> = OnceLock::new();
-    FIXTURE.get_or_init(make_fixture)
+    FIXTURE.get_or_init(|| match std::env::var_os("BAILEY_JAIL_FIXTURE") {
+        // In a machine without a compiler.
+        Some(folder) => find_fixture(Path::new(&folder), None),
+        None => make_fixture(),
+    })
 }
 
 fn make_fixture() -> Fixture {
@@ -60,6 +64,12 @@ fn make_fixture() -> Fixture {
     std::os::unix::fs::symlink("/etc", root.join("link")).unwrap();
     let image = folder.path().join("image");
     run(Command::new("mkfs.erofs").arg("--all-root").arg(&image).arg(&root).stdout(Stdio::null()));
+    let at = folder.path().to_path_buf();
+    find_fixture(&at, Some(folder))
+}
+
+fn find_fixture(at: &Path, folder: Option<TempDir>) -> Fixture {
+    let (guest, image) = (at.join("guest"), at.join("image"));
     let hash = |path: &Path| -> String {
         Sha256::digest(std::fs::read(path).unwrap()).iter().map(|byte| format!("{byte:02x}")).collect()
     };

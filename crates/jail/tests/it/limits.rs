@@ -62,10 +62,30 @@ fn r03_a_cage_without_memory_dies_as_a_whole() {
     cage.agent.start("sleep 1000 & x=$(head -c 200000000 /dev/zero | tr '\\0' x); sleep 1000");
     // PID 1 is gone when its pidfd says so.
     let mut wait = [rustix::event::PollFd::new(&cage.pidfd, rustix::event::PollFlags::IN)];
-    let timeout = rustix::event::Timespec { tv_sec: 20, tv_nsec: 0 };
+    let timeout = rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 };
     assert_eq!(rustix::event::poll(&mut wait, Some(&timeout)).unwrap(), 1, "it lives");
     let facts = jail.stop(&cage.sandbox);
     assert!(facts.oom_kills > 0, "{facts:?}");
+    jail.destroy(&cage.sandbox);
+    jail.leave();
+}
+
+#[test]
+fn cpu_time_ends_at_its_limit_and_is_counted() {
+    let data = TempDir::new().unwrap();
+    let mut jail = Jail::start(data.path());
+    let mut cage = jail.park();
+    jail.claim(&cage.sandbox, Limits { cpu_millis: 200, ..Limits::default() }, &[]);
+    let start = Instant::now();
+    cage.agent.get("for i in 1 2; do timeout 2 sh -c 'while :; do :; done' & done; wait; true");
+    let lived = start.elapsed();
+    let facts = jail.stop(&cage.sandbox);
+    // A fifth of the time, some slack, and two periods of 100 ms: that of the start and that of the end. Without a
+    // limit it would be all of the time and more.
+    let allowed = lived.as_micros() / 4 + 200_000;
+    assert!(lived >= Duration::from_millis(1900), "{lived:?}");
+    assert!(u128::from(facts.cpu_us) <= allowed, "{} us of {allowed}", facts.cpu_us);
+    assert!(facts.cpu_us >= 100_000, "{facts:?}");
     jail.destroy(&cage.sandbox);
     jail.leave();
 }
@@ -87,3 +107,39 @@ fn a_full_disk_is_freed_behind_the_other_cages() {
     assert!(first.result.is_err() && second.result.is_ok());
     jail.leave();
 }
+
+#[test]
+fn code_is_told_of_the_machine_that_it_was_granted_and_of_no_other() {
+    let data = TempDir::new().unwrap();
+    let mut jail = Jail::start(data.path());
+    let host = std::thread::available_parallelism().unwrap().get();
+    let mut cages = [jail.park(), jail.park()];
+    let mut boots =
+        std::collections::BTreeSet::from([std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap()]);
+    let mut placed = std::collections::BTreeSet::new();
+    for cage in &mut cages {
+        let limits = Limits { cpu_millis: 500, memory_bytes: 80 * MIB, disk_bytes: 8 * MIB, ..Limits::default() };
+        jail.claim(&cage.sandbox, limits, &[]);
+        let mut tell = |command: &str| cage.agent.get(command).trim().to_owned();
+        assert_eq!(tell("nproc"), "1");
+        assert_eq!(tell("grep -c ^processor /proc/cpuinfo"), "1");
+        assert_eq!(tell("grep -c '^cpu[0-9]' /proc/stat"), "1");
+        assert_eq!(tell("sed -n 's/^MemTotal: *//p' /proc/meminfo"), format!("{} kB", 80 * 1024));
+        assert_eq!(tell("cat /proc/loadavg"), "0.00 0.00 0.00 1/1 1");
+        assert_eq!(tell("cat /proc/vmstat 2>&1 | grep -c ^nr_ || true"), "0");
+        for path in FACTS {
+            assert_eq!(tell(&format!("(echo x >/proc/{path}) 2>/dev/null || echo refused")), "refused", "{path}");
+        }
+        assert!(boots.insert(tell("cat /proc/sys/kernel/random/boot_id") + "\n"), "a boot's id comes twice");
+        placed.insert(tell("grep Cpus_allowed_list /proc/self/status"));
+    }
+    // Two that are granted one each do not have to share it.
+    assert_eq!(placed.len(), host.min(2), "{placed:?}");
+    let mut whole = jail.park();
+    jail.claim(&whole.sandbox, Limits { cpu_millis: u32::try_from(host).unwrap() * 1000, ..Limits::default() }, &[]);
+    assert_eq!(whole.agent.get("nproc").trim(), host.to_string());
+    jail.leave();
+}
+
+/// Files of `/proc` that are a cage's own.
+const FACTS: [&str; 5] = ["meminfo", "cpuinfo", "stat", "loadavg", "sys/kernel/random/boot_id"];

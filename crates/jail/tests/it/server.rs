@@ -47,6 +47,7 @@ fn launch_at(data: &Path, script: &str, drain_ms: u64, listen: std::net::SocketA
     let script = format!("{}\n{text}\n{script}", PRELUDE);
     let mut config = config(data);
     config.server = Some(ServerLaunch {
+        policies: None,
         listen,
         binary: std::fs::canonicalize("/usr/bin/python3").unwrap(),
         args: vec!["-c".to_owned(), script],

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::{AgentError, Refusal};
 
 /// Longest words of a guest that reach the log, in characters.
-const MAX_SAID: usize = 200;
+pub(super) const MAX_SAID: usize = 200;
 
 /// One message of the stream, as far as it is understood.
 #[derive(Debug, PartialEq, Eq)]

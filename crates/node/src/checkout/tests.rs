@@ -147,3 +147,20 @@ async fn what_an_earlier_life_left_is_not_trusted() {
     checkouts.shared.tasks.finished().await;
     assert_eq!(list(&bench.root.path().join(".trash")).unwrap().len(), 0);
 }
+
+#[tokio::test]
+async fn a_store_that_is_forgotten_keeps_only_what_a_run_holds_and_that_until_its_end() {
+    let bench = Bench::new();
+    let checkouts = bench.open(1 << 30);
+    let held = checkouts.get(&acme(), &tree('1')).await.unwrap();
+    drop(checkouts.get(&acme(), &tree('2')).await.unwrap());
+    drop(checkouts.get(&repo("/tenants/acme/users/ana"), &tree('2')).await.unwrap());
+    checkouts.forget(&acme());
+    let folders = |store: &str| fs::read_dir(bench.root.path().join(store)).unwrap().count();
+    assert_eq!((folders("acme/tenant"), folders("acme/users/ana")), (1, 1));
+    assert!(holds(&held, "tenant"));
+    drop(held);
+    assert_eq!((folders("acme/tenant"), folders("acme/users/ana")), (0, 1));
+    drop(checkouts.get(&acme(), &tree('1')).await.unwrap());
+    assert_eq!((folders("acme/tenant"), bench.fills()), (1, 4), "a new one is made and kept");
+}

@@ -41,7 +41,7 @@ struct Beginning {
     started: RunStarted,
 }
 
-/// Tells the agent about its run and starts the program.
+/// Tells the agent about its run, writes the files that come with it, and starts the program.
 pub(super) fn begin(
     host: &Host,
     spec: &Arc<RunSpec>,
@@ -85,6 +85,15 @@ impl Beginning {
             open_files: spec.limits.open_files,
         };
         started.fences.extend(agent.init(&init).await.map_err(BeginError::Lost)?);
+        for file in &spec.files {
+            agent.write_file(file).await.map_err(|cause| match cause {
+                AgentError::Refused { refusal, said } => {
+                    debug!(run = %spec.run, %refusal, said, "file refused");
+                    BeginError::Refused(fault::of_file(refusal, file.at.as_str()))
+                }
+                other => BeginError::Lost(other),
+            })?;
+        }
         let cwd = spec.cwd.as_ref().map(bailey_protocol::path::SandboxPath::as_str);
         let program = Program::new(&spec.command, cwd, !spec.stdin.is_empty())
             .ok_or_else(|| BeginError::Refused(fault::invalid("the command is empty")))?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bailey_protocol::limits::{MAX_ARGS, MAX_ARGS_BYTES, MAX_MOUNTS, MAX_STDIN_BYTES};
+use bailey_protocol::limits::{MAX_ARGS, MAX_ARGS_BYTES, MAX_FILES, MAX_FILES_BYTES, MAX_MOUNTS, MAX_STDIN_BYTES};
 use bailey_protocol::node::{NodeFault, RunSpec};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
@@ -88,6 +88,10 @@ fn check<'a>(host: &'a Host, spec: &RunSpec) -> Result<&'a Pool, NodeFault> {
     }
     if spec.stdin.len() > MAX_STDIN_BYTES {
         return Err(fault::invalid(format!("standard input exceeds {MAX_STDIN_BYTES} bytes")));
+    }
+    let file_bytes: usize = spec.files.iter().map(|file| file.content.len()).sum();
+    if spec.files.len() > MAX_FILES || file_bytes > MAX_FILES_BYTES {
+        return Err(fault::invalid(format!("more than {MAX_FILES} files, or {MAX_FILES_BYTES} bytes of them")));
     }
     if spec.mounts.len() > MAX_MOUNTS {
         return Err(fault::invalid(format!("more than {MAX_MOUNTS} mounts")));

@@ -47,6 +47,7 @@ pub(crate) fn fill() -> Fill {
 pub(crate) fn config(checkouts: &Path, parked: usize) -> NodeConfig {
     NodeConfig {
         fill: fill(),
+        repos: Arc::new(|_repo| Err("no repositories here".into())),
         checkouts: checkouts.to_owned(),
         checkout_bytes: 1 << 30,
         templates: BTreeMap::from([("base".parse().unwrap(), digest())]),
@@ -104,6 +105,7 @@ pub(crate) fn spec(command: &[&str]) -> RunSpec {
         env: BTreeMap::new(),
         cwd: None,
         stdin: Vec::new(),
+        files: Vec::new(),
         root: false,
         mounts: Vec::new(),
         limits: Limits::default(),

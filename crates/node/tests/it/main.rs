@@ -3,6 +3,7 @@
 
 mod bench;
 mod fake_wall;
+mod git;
 mod guest;
 mod hostile_guest;
 mod pool;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
-use bailey_node::{Deadlines, Node, NodeConfig, checkout};
+use bailey_node::{Deadlines, Node, NodeConfig, checkout, git};
 use bailey_protocol::id::TemplateDigest;
 use bailey_protocol::jail::{SupervisorConfig, TemplateImage};
 use bailey_protocol::limits::Limits;
@@ -69,6 +69,7 @@ impl Host {
         let trees = Trees::open(&ours.join("trees")).unwrap();
         let config = NodeConfig {
             fill: checkout::of(trees.clone()),
+            repos: git::repos_of(trees.clone()),
             checkouts: ours.join("checkouts"),
             checkout_bytes: 1 << 30,
             templates: [("base".parse().unwrap(), digest)].into(),

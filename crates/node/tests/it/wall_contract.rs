@@ -8,7 +8,7 @@ use std::time::Duration;
 use bailey_protocol::api::EntryKind;
 use bailey_protocol::id::VersionId;
 use bailey_protocol::limits::Limits;
-use bailey_protocol::node::{Ending, LimitHit, NodeFaultKind, RunSpec, SliceMount};
+use bailey_protocol::node::{Ending, LimitHit, NodeFaultKind, RunSpec, SessionFile, SliceMount};
 use bailey_tree::CommitMeta;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -45,6 +45,37 @@ async fn tells_how_it_started(host: &Host) {
     assert!(told.stopped().limits_hit.is_empty());
     let started = told.started.unwrap();
     assert!(started.fences.len() > 5, "{:?}", started.fences);
+}
+
+async fn files_of_the_run_are_there_first_and_its_own(host: &Host) {
+    let file = |at: &str, content: Vec<u8>| SessionFile { at: at.parse().unwrap(), content: content.into() };
+    let odd = (0..=255_u8).cycle().take(300_000).collect::<Vec<_>>();
+    let script = "stat -c '%u %g %a' /tmp/in/a.txt /tmp/in /opt/b && cat /tmp/in/a.txt && wc -c < '/opt/b' \
+        && cat '/home/user/odd %41 ü&=?#' && echo more >> /opt/b && rm -r /tmp/in";
+    let files = vec![
+        file("/tmp/in/a.txt", b"hello\n".to_vec()),
+        file("/opt/b", odd),
+        file("/home/user/odd %41 ü&=?#", b"odd\n".to_vec()),
+    ];
+    // As often as there are parked sandboxes and then some, so that cold ones come by.
+    for _ in 0..6 {
+        let text = output(host, RunSpec { files: files.clone(), ..bash(script) }).await;
+        assert_eq!(text, "1000 1000 644\n1000 1000 755\n1000 1000 644\nhello\n300000\nodd\n");
+    }
+    assert_eq!(output(host, bash("ls /tmp /opt")).await.replace(['\n', ' '], ""), "/opt:/tmp:");
+    let small = Limits { disk_bytes: MIB, ..Limits::default() };
+    // A file of one byte takes a page.
+    let mut many: Vec<_> = (0..60).map(|n| file(&format!("/tmp/{n}"), vec![0])).collect();
+    many.push(file("/tmp/large", vec![0; 900 * 1024]));
+    let full = RunSpec { files: many, limits: small, ..bash("true") };
+    let over = RunSpec { files: vec![file("/etc/passwd/x", vec![0])], ..bash("true") };
+    let top = RunSpec { files: vec![file("/new-folder/x", vec![0])], ..bash("true") };
+    for (spec, said) in [(full, "does not fit"), (over, "cannot be there"), (top, "cannot be there")] {
+        let told = run(host, spec).await;
+        let fault = told.fault.as_ref().unwrap_or_else(|| panic!("{said}: {told:?}"));
+        assert_eq!(fault.kind, NodeFaultKind::Invalid);
+        assert!(fault.message.contains(said), "{fault}");
+    }
 }
 
 async fn exit_codes_are_exact(host: &Host) {
@@ -360,6 +391,7 @@ macro_rules! contract {
     ($wall:ident on $host:expr) => {
         contract! { $wall on $host =>
             tells_how_it_started
+            files_of_the_run_are_there_first_and_its_own
             exit_codes_are_exact
             signals_are_told_from_exits
             output_is_byte_exact

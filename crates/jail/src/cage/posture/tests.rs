@@ -69,6 +69,11 @@ fn good_mounts() -> String {
         "24 20 0:44 / /proc rw,nosuid,nodev,noexec - proc proc rw",
         "25 24 0:44 /sys /proc/sys ro,nosuid,nodev,noexec - proc proc rw",
         "26 24 0:45 /file /proc/kcore ro,nosuid,nodev - tmpfs tmpfs ro",
+        "28 24 0:43 /facts/meminfo /proc/meminfo ro,nosuid,nodev,noexec - tmpfs disk rw",
+        "29 24 0:43 /facts/cpuinfo /proc/cpuinfo ro,nosuid,nodev,noexec - tmpfs disk rw",
+        "30 24 0:43 /facts/stat /proc/stat ro,nosuid,nodev,noexec - tmpfs disk rw",
+        "31 24 0:43 /facts/loadavg /proc/loadavg ro,nosuid,nodev,noexec - tmpfs disk rw",
+        "32 25 0:43 /facts/boot_id /proc/sys/kernel/random/boot_id ro,nosuid,nodev,noexec - tmpfs disk rw",
         "27 20 0:45 /agent /run/bailey/agent ro,nosuid,nodev - tmpfs tmpfs ro",
     ]
     .join("\n")
@@ -86,6 +91,9 @@ fn l03_mounts_are_the_known_ones_and_show_no_path_of_the_host() {
         ("rw,nosuid,nodev,relatime", "rw,nosuid,relatime"),
         ("/agent /run/bailey/agent ro", "/agent /run/bailey/agent rw"),
         ("/proc/kcore", "/mnt"),
+        ("/facts/meminfo /proc/meminfo ro", "/facts/meminfo /proc/meminfo rw"),
+        ("/facts/meminfo", "/facts/stat"),
+        ("/facts/stat /proc/stat", "/facts/stat /mnt"),
         ("/proc/kcore", "/proc/sys"),
         ("/proc/sys ro", "/proc/bus ro"),
     ] {

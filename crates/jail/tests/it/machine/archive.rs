@@ -1,0 +1,83 @@
+//! An initramfs in the kernel's `newc` format.
+
+use std::collections::BTreeSet;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const FOLDER: u32 = 0o040_755;
+const FILE: u32 = 0o100_000;
+
+/// Files by their absolute paths.
+#[derive(Debug, Default)]
+pub(super) struct Archive {
+    bytes: Vec<u8>,
+    known: BTreeSet<PathBuf>,
+}
+
+impl Archive {
+    /// A folder, with those above it.
+    pub(super) fn folder(&mut self, path: &Path) {
+        let path = path.strip_prefix("/").unwrap_or(path);
+        if path.as_os_str().is_empty() || self.known.contains(path) {
+            return;
+        }
+        self.folder(path.parent().unwrap());
+        self.entry(path, FOLDER, &[]);
+    }
+
+    pub(super) fn file(&mut self, path: &Path, mode: u32, content: &[u8]) {
+        let path = path.strip_prefix("/").unwrap_or(path);
+        if !self.known.contains(path) {
+            self.folder(path.parent().unwrap());
+            self.entry(path, FILE | mode, content);
+        }
+    }
+
+    /// A file of the host.
+    pub(super) fn copy_to(&mut self, from: &Path, to: &Path) {
+        let mode = std::fs::metadata(from).unwrap_or_else(|error| panic!("{}: {error}", from.display())).permissions();
+        self.file(to, mode.mode() & 0o777, &std::fs::read(from).unwrap());
+    }
+
+    /// A file of the host, in the same place.
+    pub(super) fn copy(&mut self, path: &Path) {
+        self.copy_to(path, path);
+    }
+
+    /// A program of the host with the libraries that it loads.
+    pub(super) fn program(&mut self, path: &Path) {
+        self.copy(path);
+        let output = Command::new("ldd").arg(path).output().unwrap();
+        let listing = String::from_utf8(output.stdout).unwrap();
+        for library in listing.split_whitespace().filter(|word| word.starts_with('/')) {
+            self.copy(Path::new(library));
+        }
+    }
+
+    pub(super) fn finish(mut self) -> Vec<u8> {
+        self.entry(Path::new("TRAILER!!!"), 0, &[]);
+        self.bytes
+    }
+
+    fn entry(&mut self, path: &Path, mode: u32, content: &[u8]) {
+        let name = path.to_str().unwrap();
+        let number = self.known.len() + 1;
+        // Number, mode, owner, group, links, time, size, device, device of a node, length of the name, checksum.
+        let fields = [number, mode as usize, 0, 0, 1, 0, content.len(), 0, 0, 0, 0, name.len() + 1, 0];
+        self.bytes.extend_from_slice(b"070701");
+        for field in fields {
+            self.bytes.extend_from_slice(format!("{field:08x}").as_bytes());
+        }
+        self.bytes.extend_from_slice(name.as_bytes());
+        self.bytes.push(0);
+        self.pad();
+        self.bytes.extend_from_slice(content);
+        self.pad();
+        self.known.insert(path.to_owned());
+    }
+
+    fn pad(&mut self) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+}
