@@ -1,19 +1,36 @@
 //! What an allow opens. No permit can be made outside this crate, and none names another tenant's store.
 
+mod store;
+mod system;
+
+use std::collections::BTreeSet;
+
 use bailey_protocol::id::{RunId, TemplateName, TenantId, UserId};
+use bailey_protocol::label::Label;
 use bailey_protocol::path::{BranchName, RepoId, Revision, TreePath};
 use bailey_protocol::wall::WallKind;
 
-use crate::denied::Action;
-use crate::policies::{RunFacts, RunPlan};
-use crate::principal::Principal;
+use crate::action::Action;
+use crate::facts::{RunFacts, RunPlan};
+use crate::judge::AdminAction;
+use crate::principal::{CredentialId, Principal};
+use crate::scope::Scope;
+
+pub use store::{
+    ClonePermit, ForkPermit, LabelPermit, PromotePermit, ProtectPermit, PurgePermit, PushPermit, SharePermit,
+    UnsharePermit,
+};
+pub use system::{ExchangePermit, OperatorPermit, SystemGrant};
 
 /// What every permit knows: who was allowed what, and by which policies.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Grant {
     tenant: TenantId,
     user: UserId,
+    made_by: Option<UserId>,
     run: Option<RunId>,
+    actor: Option<String>,
+    credential: CredentialId,
     action: Action,
     resource: String,
     policies: Vec<String>,
@@ -21,8 +38,8 @@ pub struct Grant {
 
 impl Grant {
     pub(crate) fn new(principal: &Principal, action: Action, resource: String, policies: Vec<String>) -> Self {
-        let Principal { tenant, user, run, .. } = principal.clone();
-        Self { tenant, user, run, action, resource, policies }
+        let Principal { tenant, user, made_by, run, actor, credential, .. } = principal.clone();
+        Self { tenant, user, made_by, run, actor, credential, action, resource, policies }
     }
 
     /// The principal's tenant.
@@ -37,10 +54,28 @@ impl Grant {
         &self.user
     }
 
+    /// Everybody whose doing it is: the user, and who made the key that acts as that user.
+    #[must_use]
+    pub fn persons(&self) -> BTreeSet<UserId> {
+        [&self.user].into_iter().chain(&self.made_by).cloned().collect()
+    }
+
     /// The run that asked as its user.
     #[must_use]
     pub fn run(&self) -> Option<&RunId> {
         self.run.as_ref()
+    }
+
+    /// What asked on the user's behalf.
+    #[must_use]
+    pub fn actor(&self) -> Option<&str> {
+        self.actor.as_deref()
+    }
+
+    /// Which credential it asked with.
+    #[must_use]
+    pub fn credential(&self) -> &CredentialId {
+        &self.credential
     }
 
     /// What was allowed.
@@ -144,6 +179,8 @@ macro_rules! permit {
     };
 }
 
+use permit;
+
 permit!(
     /// Opens a path for reading.
     PathReadPermit {
@@ -151,6 +188,8 @@ permit!(
         path: TreePath,
         /// The branch or version that was decided on.
         revision: Revision,
+        /// The labels of the path that were decided with.
+        labels: BTreeSet<Label>,
     }
 );
 
@@ -192,7 +231,26 @@ permit!(
 
 permit!(
     /// Opens the list of the user's runs.
-    RunListPermit {}
+    RunListPermit {
+        /// What the credential is narrowed to.
+        scope: Option<Scope>,
+    }
+);
+
+permit!(
+    /// Opens why a user's requests are allowed or denied, and what is known of that user.
+    ExplainPermit {
+        /// The user, of the principal's tenant.
+        subject: UserId,
+    }
+);
+
+permit!(
+    /// Opens what an admin may of its own tenant.
+    AdminPermit {
+        /// What was decided on.
+        action: AdminAction,
+    }
 );
 
 impl PathReadPermit {
@@ -212,6 +270,14 @@ impl PathWritePermit {
     /// When the path lies in a store that is not the principal's.
     pub fn scope(&self) -> Result<StoreScope, ForeignStore> {
         StoreScope::open(&self.grant, &self.path, Revision::Branch(self.branch.clone()))
+    }
+}
+
+impl RunListPermit {
+    /// Whether a run of the user's belongs on its list.
+    #[must_use]
+    pub fn shows(&self, run: &RunFacts) -> bool {
+        self.scope.as_ref().is_none_or(|scope| scope.shows(&self.grant.credential, run))
     }
 }
 

@@ -2,7 +2,7 @@
 use bailey_policy::{Denied, ForeignStore, PathReadPermit, PathWritePermit, Policies, Principal, RunCreatePermit, RunPlan, StoreScope};
 
 pub fn ask(policies: &Policies, who: &Principal, plan: &RunPlan) -> Result<RunCreatePermit, Denied> {
-    policies.create_run(who, plan)
+    policies.judge(who, 0).create_run(plan)
 }
 
 pub fn read(permit: &PathReadPermit) -> Result<StoreScope, ForeignStore> {
