@@ -8,6 +8,7 @@ use gix_hash::ObjectId;
 
 use crate::blob_store::RangedRead;
 use crate::commit::Commit;
+use crate::extent::Extent;
 use crate::object::Tree;
 
 /// The number that sets one store's entries apart from every other's.
@@ -23,6 +24,7 @@ pub(crate) struct Caches {
     pub(crate) commits: Mutex<Cache<Key, Arc<Commit>>>,
     pub(crate) sizes: Mutex<Cache<Key, u64>>,
     pub(crate) sums: Mutex<Cache<Key, Arc<Vec<u32>>>>,
+    pub(crate) extents: Mutex<Cache<Key, Extent>>,
 }
 
 impl Caches {
@@ -33,7 +35,20 @@ impl Caches {
             commits: Mutex::new(Cache::new(16 << 20)),
             sizes: Mutex::new(Cache::new(256 << 10)),
             sums: Mutex::new(Cache::new(16 << 20)),
+            extents: Mutex::new(Cache::new(256 << 10)),
         }
+    }
+}
+
+impl Caches {
+    /// Drops all that was read of one store.
+    pub(crate) fn forget(&self, store: StoreNumber) {
+        let other = |key: &Key| key.0 != store;
+        lock(&self.packs).retain(other);
+        lock(&self.trees).retain(other);
+        lock(&self.commits).retain(other);
+        lock(&self.sizes).retain(other);
+        lock(&self.sums).retain(other);
     }
 }
 
@@ -63,6 +78,13 @@ impl<K: Eq + Hash + Clone, V: Clone> Cache<K, V> {
         let (value, weight) = self.old.remove(key)?;
         self.put(key.clone(), value.clone(), weight);
         Some(value)
+    }
+
+    /// Drops the entries whose key is not one to keep.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&K) -> bool) {
+        self.old.retain(|key, _| keep(key));
+        self.young.retain(|key, _| keep(key));
+        self.weight = self.young.values().map(|(_, weight)| weight).sum();
     }
 
     pub(crate) fn put(&mut self, key: K, value: V, weight: usize) {

@@ -28,19 +28,22 @@ impl Store {
     /// hollow, so throw all of them away at start.
     ///
     /// # Errors
-    /// When there is no such tree here, or storage fails.
+    /// When there is no such tree here, it is more than is written to disk, or storage fails.
     pub fn checkout(&self, tree: &TreeId, dest: &Path) -> Result<(), TreeError> {
-        let tree = object_id(tree.as_str());
-        if self.objects().tree(&tree)?.is_none() {
-            return Err(TreeError::NotFound { path: tree.to_string() });
+        let id = object_id(tree.as_str());
+        if self.objects().tree(&id)?.is_none() {
+            return Err(TreeError::NotFound { path: id.to_string() });
         }
         if dest.symlink_metadata().is_ok() {
             return Ok(());
         }
+        // Before the first byte: a few bytes of folders can be more files than any disk holds.
+        self.check_extent(tree)?;
+        self.check_content(&id)?;
         let parent = dest.parent().unwrap_or(Path::new("."));
         std::fs::create_dir_all(parent).map_err(TreeError::storage("creating", parent.display()))?;
         let temporary = parent.join(temporary_name());
-        let written = self.write_out(&tree, &temporary).and_then(|()| publish(&temporary, dest));
+        let written = self.write_out(&id, &temporary).and_then(|()| publish(&temporary, dest));
         if temporary.symlink_metadata().is_ok()
             && let Err(error) = std::fs::remove_dir_all(&temporary)
         {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bailey_protocol::path::text_of;
 use gix_hash::ObjectId;
 
 use crate::error::TreeError;
@@ -51,13 +52,74 @@ pub(crate) enum EditFault {
     Tree(TreeError),
 }
 
+/// What is at a path once the changes so far are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Nothing.
+    Nothing,
+    /// A folder, old or new.
+    Folder,
+    /// A file or link from before the changes.
+    Old,
+    /// A file or link that they put there.
+    New(Mode, ObjectId),
+    /// Something on the way is a file or link from before the changes.
+    BelowOld,
+    /// Something on the way is a file or link that they put there.
+    BelowNew,
+}
+
+/// A step of [`Edits::standing`].
+enum At<'e> {
+    /// With what changes in it, and what it was before.
+    Folder(Option<&'e Folder>, Option<ObjectId>),
+    Nothing,
+    Old,
+    New(Mode, ObjectId),
+}
+
 impl<'a> Edits<'a> {
+    /// What is at a path by now.
+    pub(crate) fn standing(&self, names: &[&[u8]]) -> Result<Standing, EditFault> {
+        let mut at = At::Folder(Some(&self.root), self.root.base);
+        for name in names {
+            at = match at {
+                At::Folder(edits, base) => self.below(edits, base, &name::escape(name))?,
+                At::Nothing => return Ok(Standing::Nothing),
+                At::Old => return Ok(Standing::BelowOld),
+                At::New(..) => return Ok(Standing::BelowNew),
+            };
+        }
+        Ok(match at {
+            At::Folder(..) => Standing::Folder,
+            At::Nothing => Standing::Nothing,
+            At::Old => Standing::Old,
+            At::New(mode, id) => Standing::New(mode, id),
+        })
+    }
+
+    fn below<'e>(&self, edits: Option<&'e Folder>, base: Option<ObjectId>, stored: &[u8]) -> Result<At<'e>, EditFault> {
+        match edits.and_then(|folder| folder.children.get(stored)) {
+            Some(Edit::Remove) => return Ok(At::Nothing),
+            Some(Edit::Put(mode, id)) => return Ok(At::New(*mode, *id)),
+            Some(Edit::Folder(folder)) => return Ok(At::Folder(Some(folder), folder.base)),
+            None => {}
+        }
+        let tree = base.map(|id| self.objects.known_tree(&id)).transpose().map_err(EditFault::Tree)?;
+        Ok(match tree.as_ref().and_then(|tree| object::find(tree, stored)) {
+            None => At::Nothing,
+            Some(item) if item.mode.is_tree() => At::Folder(None, Some(item.oid)),
+            Some(_) => At::Old,
+        })
+    }
+
     pub(crate) fn new(objects: &'a Objects, root: ObjectId) -> Self {
         Self { objects, root: Folder { base: Some(root), made: true, children: BTreeMap::new() }, bytes: 0 }
     }
 
     /// Puts a file or link, in place of whatever was there. Missing folders on the way are made.
     pub(crate) fn put(&mut self, names: &[&[u8]], mode: Mode, id: ObjectId) -> Result<(), EditFault> {
+        check(names, matches!(mode, Mode::Blob | Mode::BlobExecutable))?;
         let Some((folder, name)) = self.parent(names, true)? else {
             return Ok(());
         };
@@ -79,6 +141,7 @@ impl<'a> Edits<'a> {
 
     /// Makes a folder in place of a file, or keeps the one that is there. Missing folders on the way are made.
     pub(crate) fn make_folder(&mut self, names: &[&[u8]]) -> Result<(), EditFault> {
+        check(names, false)?;
         let objects = self.objects;
         let Some((folder, name)) = self.parent(names, true)? else {
             return Ok(());
@@ -137,6 +200,15 @@ impl<'a> Edits<'a> {
         let empty = ObjectId::empty_tree(gix_hash::Kind::Sha1);
         Ok(self.root.apply(staging)?.unwrap_or(empty))
     }
+}
+
+/// That no folder or link gets a name that only a file can have.
+fn check(names: &[&[u8]], is_file: bool) -> Result<(), EditFault> {
+    if !name::misuses_gits_file(names.iter().copied(), is_file) {
+        return Ok(());
+    }
+    let path = text_of(&names.join(&b'/')).into_owned();
+    Err(EditFault::Tree(TreeError::InvalidPath { path, rule: name::ONLY_A_FILE }))
 }
 
 fn cost(children: &BTreeMap<Vec<u8>, Edit>, stored: &Vec<u8>) -> usize {

@@ -7,7 +7,7 @@ use gix_hash::{Kind as HashKind, ObjectId};
 
 use crate::commit::CommitMeta;
 use crate::error::TreeError;
-use crate::object::{Mode, Tree, TreeItem, object_id, version_id};
+use crate::object::{self, Mode, Tree, TreeItem, object_id, version_id};
 use crate::path;
 use crate::staging::Staging;
 use crate::store::Store;
@@ -37,48 +37,83 @@ impl Store {
         let base = base.map(version_id);
         let (base, ours) = (self.root_of(base.as_ref())?, self.root_of(head)?);
         self.ensure()?;
-        let mut work = Work { staging: Staging::begin(self.objects())?, conflicts: Vec::new() };
-        let tree = work.merge(&base, &ours, &their_commit.tree, "")?;
+        let parents: Vec<ObjectId> = head.into_iter().chain([theirs]).map(|id| object_id(id.as_str())).collect();
+        self.merge_trees(&[base], &ours, &their_commit.tree, &parents, meta)
+    }
+
+    /// Makes a version of what both sides changed since the bases they have in common.
+    pub(crate) fn merge_trees(
+        &self,
+        bases: &[ObjectId],
+        ours: &ObjectId,
+        theirs: &ObjectId,
+        parents: &[ObjectId],
+        meta: &CommitMeta,
+    ) -> Result<Merge, TreeError> {
+        let mut work = Work::new(Staging::begin(self.objects())?);
+        let tree = work.merge(bases, ours, theirs, "")?;
         if !work.conflicts.is_empty() {
             return Ok(Merge::Conflict(work.conflicts));
         }
-        let parents: Vec<ObjectId> = head.into_iter().chain([theirs]).map(|id| object_id(id.as_str())).collect();
-        work.staging.commit(&tree, &parents, meta).map(Merge::Merged)
+        work.staging.commit(&tree, parents, meta).map(Merge::Merged)
     }
 }
 
-struct Work<'a> {
+/// One merge under way.
+pub(crate) struct Work<'a> {
     staging: Staging<'a>,
     conflicts: Vec<String>,
 }
 
 type Side<'t> = Option<&'t TreeItem>;
 
-impl Work<'_> {
+impl<'a> Work<'a> {
+    pub(crate) fn new(staging: Staging<'a>) -> Self {
+        Self { staging, conflicts: Vec::new() }
+    }
+
+    /// What is staged, or else the paths in conflict.
+    pub(crate) fn finish(self) -> Result<Staging<'a>, Vec<String>> {
+        if self.conflicts.is_empty() { Ok(self.staging) } else { Err(self.conflicts) }
+    }
+
+    /// What one path becomes. Where there are several bases, a side wins only by the word of all of them.
+    pub(crate) fn settle(
+        &mut self,
+        bases: &[Side<'_>],
+        ours: Side<'_>,
+        theirs: Side<'_>,
+        shown: &str,
+    ) -> Result<Option<TreeItem>, TreeError> {
+        if same(ours, theirs) || bases.iter().all(|base| same(*base, theirs)) {
+            Ok(ours.cloned())
+        } else if bases.iter().all(|base| same(*base, ours)) {
+            Ok(theirs.cloned())
+        } else {
+            self.both_changed(bases, ours, theirs, shown)
+        }
+    }
+
     fn merge(
         &mut self,
-        base: &ObjectId,
+        bases: &[ObjectId],
         ours: &ObjectId,
         theirs: &ObjectId,
         shown: &str,
     ) -> Result<ObjectId, TreeError> {
-        if ours == theirs || base == theirs {
+        if ours == theirs || bases.iter().all(|base| base == theirs) {
             return Ok(*ours);
         }
-        if base == ours {
+        if bases.iter().all(|base| base == ours) {
             return Ok(*theirs);
         }
         let objects = self.staging.objects();
-        let trees = [objects.known_tree(base)?, objects.known_tree(ours)?, objects.known_tree(theirs)?];
+        let before = bases.iter().map(|base| objects.known_tree(base)).collect::<Result<Vec<_>, _>>()?;
+        let sides = [objects.known_tree(ours)?, objects.known_tree(theirs)?];
         let mut items = Vec::new();
-        for (name, [base, ours, theirs]) in beside(trees.each_ref().map(|tree| &**tree)) {
-            if same(ours, theirs) || same(base, theirs) {
-                items.extend(ours.cloned());
-            } else if same(base, ours) {
-                items.extend(theirs.cloned());
-            } else {
-                items.extend(self.both_changed(base, ours, theirs, &path::join_display(shown, name))?);
-            }
+        for (name, [ours, theirs]) in beside(sides.each_ref().map(|tree| &**tree)) {
+            let bases: Vec<Side<'_>> = before.iter().map(|tree| object::find(tree, name)).collect();
+            items.extend(self.settle(&bases, ours, theirs, &path::join_display(shown, name))?);
         }
         self.staging.add_tree(items)
     }
@@ -86,7 +121,7 @@ impl Work<'_> {
     /// Two folders are merged, whether or not there was one before; anything else is a conflict.
     fn both_changed(
         &mut self,
-        base: Side<'_>,
+        bases: &[Side<'_>],
         ours: Side<'_>,
         theirs: Side<'_>,
         shown: &str,
@@ -97,8 +132,9 @@ impl Work<'_> {
             }
             return Ok(None);
         };
-        let base = folder(base).map_or(ObjectId::empty_tree(HashKind::Sha1), |base| base.oid);
-        let oid = self.merge(&base, &ours.oid, &theirs.oid, shown)?;
+        let empty = ObjectId::empty_tree(HashKind::Sha1);
+        let bases: Vec<ObjectId> = bases.iter().map(|base| folder(*base).map_or(empty, |base| base.oid)).collect();
+        let oid = self.merge(&bases, &ours.oid, &theirs.oid, shown)?;
         Ok(Some(TreeItem { mode: Mode::Tree.into(), filename: ours.filename.clone(), oid }))
     }
 }

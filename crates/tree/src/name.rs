@@ -1,9 +1,11 @@
 //! Names that git must not see in a tree, and the reversible escape under which they are stored.
 //!
-//! `.git`, and what HFS+ or NTFS take for it, may not appear in a git tree; `.gitmodules` and `.gitattributes` would
-//! be interpreted (and their content checked) by git. Agents make all of them every day. Such a name is stored as
-//! [`PREFIX`] followed by the name, with `=` as `=3d` and `\` as `=5c` (NTFS sees a path in a backslash). A name that
+//! `.git`, and what HFS+ or NTFS take for it or for `.gitmodules` and `.gitattributes`, may not appear in a git tree. Agents
+//! make all of them every day. Such a name is stored as [`PREFIX`] followed by the name, with `=` as `=3d` and `\` as `=5c` (NTFS sees a path in a backslash). A name that
 //! begins with [`PREFIX`] itself is escaped too, so that every stored name stands for exactly one real name.
+//!
+//! `.gitmodules` and `.gitattributes`, spelled so, are files like others, for nothing here acts on them; only a file may
+//! have such a name, since git refuses to check out a tree in which a link or folder has it.
 
 use std::borrow::Cow;
 
@@ -14,7 +16,7 @@ const PREFIX: &[u8] = b"bailey=";
 
 /// The name under which git stores `real`.
 pub(crate) fn escape(real: &[u8]) -> Cow<'_, [u8]> {
-    if !real.starts_with(PREFIX) && !is_reserved(real) {
+    if is_gits_file(real) || (!real.starts_with(PREFIX) && !is_reserved(real)) {
         return Cow::Borrowed(real);
     }
     let mut stored = PREFIX.to_vec();
@@ -65,6 +67,19 @@ pub(crate) fn check(name: &[u8]) -> Result<(), &'static str> {
         odd if odd.contains(&b'/') => Err("leave out `/` in names"),
         _ => Ok(()),
     }
+}
+
+/// Why a folder or link cannot have one of git's names.
+pub(crate) const ONLY_A_FILE: &str = "git takes that name for a file of its own: only a file can have it";
+
+/// Whether it is the name of a file that git looks for in a tree.
+pub(crate) fn is_gits_file(real: &[u8]) -> bool {
+    matches!(real, b".gitmodules" | b".gitattributes")
+}
+
+/// Whether a path that ends in a file, or in something else, has something else where only a file can be.
+pub(crate) fn misuses_gits_file<'n>(path: impl DoubleEndedIterator<Item = &'n [u8]>, is_file: bool) -> bool {
+    path.rev().enumerate().any(|(above, name)| (above > 0 || !is_file) && is_gits_file(name))
 }
 
 /// Whether git, on any system, may take `name` for one of its own. Wider than git's rules, never narrower.

@@ -1,23 +1,29 @@
 //! Finds and reads one store's objects, and verifies every byte before it is used.
 
+mod disk_index;
 mod lookup;
+mod sweep;
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
 use gix_hash::ObjectId;
 
 use crate::blob_store::{BlobName, BlobStore, Part, RangedRead, Scratch};
-use crate::cache::{Caches, StoreNumber, lock};
+use crate::cache::{Caches, Key, StoreNumber, lock};
 use crate::commit::{self, Commit};
 use crate::error::TreeError;
+use crate::lease::Leases;
+use crate::ledger::{Ledger, Reservation, Room};
 use crate::object::{self, Kind, Tree};
 use crate::pack::stored::{Adler32, BLOCK_HEADER, Layout, block_header};
 use crate::pack::writer::{PackWriter, Published};
 use crate::pack::{
     LARGE, MAX_ENTRY_HEADER, MAX_IN_MEMORY, TRAILER_BYTES, decode_entry_header, encode_header, inflate, sums,
 };
-use lookup::Lookup;
-pub(crate) use lookup::Place;
+use lookup::Extent;
+pub(crate) use lookup::{Lookup, PackInfo, Place, Position};
+pub(crate) use sweep::{Packed, Verdict};
 
 /// The objects of one store.
 #[derive(Debug)]
@@ -28,6 +34,14 @@ pub(crate) struct Objects {
     /// `None` until the first look-up.
     lookup: RwLock<Option<Lookup>>,
     loading: Mutex<()>,
+    /// Held for reading from putting a pack to adding it to the look-up.
+    publishing: RwLock<()>,
+    /// The account of the store's tenant.
+    ledger: Arc<Ledger>,
+    /// Who is at work here.
+    leases: Arc<Leases>,
+    /// Commits whose parents are no longer kept.
+    shallow: RwLock<Arc<HashSet<ObjectId>>>,
 }
 
 /// A file, ready to be read.
@@ -40,12 +54,54 @@ pub(crate) enum FileSource {
 }
 
 impl Objects {
-    pub(crate) fn new(number: StoreNumber, blobs: Box<dyn BlobStore>, caches: Arc<Caches>) -> Self {
-        Self { number, blobs, caches, lookup: RwLock::new(None), loading: Mutex::new(()) }
+    pub(crate) fn new(
+        number: StoreNumber,
+        blobs: Box<dyn BlobStore>,
+        caches: Arc<Caches>,
+        ledger: Arc<Ledger>,
+        shallow: HashSet<ObjectId>,
+    ) -> Self {
+        Self {
+            number,
+            blobs,
+            caches,
+            lookup: RwLock::new(None),
+            loading: Mutex::new(()),
+            publishing: RwLock::new(()),
+            ledger,
+            leases: Arc::default(),
+            shallow: RwLock::new(Arc::new(shallow)),
+        }
     }
 
-    pub(crate) fn begin(&self) -> Result<PackWriter, TreeError> {
-        PackWriter::new(self.blobs.scratch()?)
+    /// What this store's entries of the shared caches are found by.
+    pub(crate) fn key(&self, id: &ObjectId) -> Key {
+        (self.number, *id)
+    }
+
+    pub(crate) fn caches(&self) -> &Caches {
+        &self.caches
+    }
+
+    pub(crate) fn begin(&self, room: Room) -> Result<PackWriter, TreeError> {
+        PackWriter::new(self.blobs.scratch()?, Reservation::open(&self.ledger, room))
+    }
+
+    pub(crate) fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    pub(crate) fn leases(&self) -> &Arc<Leases> {
+        &self.leases
+    }
+
+    /// Commits whose parents are no longer kept.
+    pub(crate) fn shallow(&self) -> Arc<HashSet<ObjectId>> {
+        Arc::clone(&self.shallow.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn set_shallow(&self, commits: HashSet<ObjectId>) {
+        *self.shallow.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(commits);
     }
 
     /// A local file for content whose size is not known yet.
@@ -59,9 +115,14 @@ impl Objects {
             return Ok(());
         }
         self.load()?;
-        let Published { pack, entries } = pack.publish(&*self.blobs)?;
-        if let Some(lookup) = self.lookup.write().unwrap_or_else(PoisonError::into_inner).as_mut() {
-            lookup.add(pack, entries);
+        let _publishing = self.publishing.read().unwrap_or_else(PoisonError::into_inner);
+        let Published { pack, entries, amount, reservation } = pack.publish(&*self.blobs)?;
+        let objects = u32::try_from(entries.len()).unwrap_or(u32::MAX);
+        let info = PackInfo { pack, objects, bytes: amount.bytes, born: self.leases.epoch() };
+        if let Some(lookup) = self.lookup.write().unwrap_or_else(PoisonError::into_inner).as_mut()
+            && lookup.add(&*self.blobs, info, entries)?
+        {
+            reservation.settle(amount);
         }
         Ok(())
     }
@@ -69,22 +130,72 @@ impl Objects {
     /// Whether an object need not be written again. Damage elsewhere is no reason to refuse a write.
     pub(crate) fn has(&self, id: &ObjectId) -> Result<bool, TreeError> {
         self.load()?;
-        let lookup = self.lookup.read().unwrap_or_else(PoisonError::into_inner);
-        Ok(lookup.as_ref().is_some_and(|lookup| lookup.find(id).is_ok_and(|place| place.is_some())))
+        let lookup = self.read_lookup();
+        // INVARIANT: what is condemned is written again, so that it may go.
+        let keeps = |lookup: &Lookup| !lookup.is_condemned(id) && lookup.find(id).is_ok_and(|place| place.is_some());
+        Ok(lookup.as_ref().is_some_and(keeps))
+    }
+
+    /// Whether an object is here at all; asking changes nothing.
+    pub(crate) fn exists(&self, id: &ObjectId) -> Result<bool, TreeError> {
+        self.load()?;
+        self.read_lookup().as_ref().map_or(Ok(false), |lookup| Ok(lookup.find(id)?.is_some()))
+    }
+
+    /// Whether an object is here to stay: known, and not condemned.
+    pub(crate) fn stays(&self, id: &ObjectId) -> Result<bool, TreeError> {
+        self.load()?;
+        let lookup = self.read_lookup();
+        lookup.as_ref().map_or(Ok(false), |lookup| Ok(!lookup.is_condemned(id) && lookup.find(id)?.is_some()))
+    }
+
+    /// What an object is; `None` when this store has none of that id.
+    pub(crate) fn kind(&self, id: &ObjectId) -> Result<Option<Kind>, TreeError> {
+        let Some((place, pack)) = self.located(id, &|| self.place(id))? else {
+            return Ok(None);
+        };
+        let length = entry_length(&*pack, &place).unwrap_or(0).min(MAX_ENTRY_HEADER);
+        let mut header = vec![0; usize::try_from(length).unwrap_or(0)];
+        pack.read_exact_at(place.offset, &mut header).map_err(TreeError::storage("reading", place.pack))?;
+        let (kind, ..) = decode_entry_header(&header).map_err(|fault| TreeError::corrupt(id, fault))?;
+        Ok(Some(kind))
     }
 
     /// A commit; `None` when this store has no commit of that id.
     pub(crate) fn commit(&self, id: &ObjectId) -> Result<Option<Arc<Commit>>, TreeError> {
-        let key = (self.number, *id);
-        if let Some(commit) = lock(&self.caches.commits).get(&key) {
-            return Ok(Some(commit));
-        }
-        let Some(bytes) = self.read(id, Kind::Commit)? else {
+        // INVARIANT: the cache does not answer for what is gone.
+        if self.place(id)?.is_none() {
             return Ok(None);
+        }
+        let key = (self.number, *id);
+        let cached = lock(&self.caches.commits).get(&key);
+        let commit = match cached {
+            Some(commit) => commit,
+            None => {
+                let Some(bytes) = self.read(id, Kind::Commit)? else {
+                    return Ok(None);
+                };
+                let commit = Arc::new(commit::decode(id, &bytes)?);
+                lock(&self.caches.commits).put(key, Arc::clone(&commit), bytes.len() + 200);
+                commit
+            }
         };
-        let commit = Arc::new(commit::decode(id, &bytes)?);
-        lock(&self.caches.commits).put(key, Arc::clone(&commit), bytes.len() + 200);
-        Ok(Some(commit))
+        Ok(Some(self.cut(id, commit)))
+    }
+
+    /// A commit as it is where history ends with it.
+    fn cut(&self, id: &ObjectId, commit: Arc<Commit>) -> Arc<Commit> {
+        if !self.shallow().contains(id) {
+            return commit;
+        }
+        let mut last = (*commit).clone();
+        last.parents.clear();
+        Arc::new(last)
+    }
+
+    /// The bytes of a commit; `None` when this store has no commit of that id.
+    pub(crate) fn commit_bytes(&self, id: &ObjectId) -> Result<Option<Vec<u8>>, TreeError> {
+        self.read(id, Kind::Commit)
     }
 
     /// A tree; `None` when this store has no tree of that id.
@@ -176,10 +287,9 @@ impl Objects {
 
     /// The verified content of an object that is read as a whole; `None` when there is no such object of that kind.
     fn read(&self, id: &ObjectId, kind: Kind) -> Result<Option<Vec<u8>>, TreeError> {
-        let Some(place) = self.place(id)? else {
+        let Some((place, pack)) = self.located(id, &|| self.place(id))? else {
             return Ok(None);
         };
-        let pack = self.pack(&place)?;
         let entry = read_entry(&*pack, &place)?;
         match decode_entry_header(&entry) {
             Ok((other, ..)) if other != kind => verify(id, other, &entry).map(|_content| None),
@@ -188,19 +298,36 @@ impl Objects {
     }
 
     fn open_known(&self, id: &ObjectId) -> Result<(Place, Arc<dyn RangedRead>), TreeError> {
-        let place = self.place(id)?.ok_or_else(|| TreeError::corrupt(id, "a file is missing from the store"))?;
-        let pack = self.pack(&place)?;
-        Ok((place, pack))
+        let found = self.located(id, &|| self.place(id))?;
+        found.ok_or_else(|| TreeError::corrupt(id, "a file is missing from the store"))
     }
 
-    /// Opens a pack, whose frame must be the one that its name and index tell.
-    fn pack(&self, place: &Place) -> Result<Arc<dyn RangedRead>, TreeError> {
+    /// Where an object is, with its pack opened. Garbage collection may move it in between: then it is elsewhere.
+    fn located(&self, id: &ObjectId, place: Search<'_>) -> Result<Option<Located>, TreeError> {
+        let mut missing = None;
+        loop {
+            let Some(place) = place()? else {
+                return Ok(None);
+            };
+            if let Some(pack) = self.pack(&place)? {
+                return Ok(Some((place, pack)));
+            }
+            if missing.replace(place) == Some(place) {
+                return Err(TreeError::corrupt(id, "the file that has it is missing"));
+            }
+        }
+    }
+
+    /// Opens a pack, whose frame must be the one that its name and index tell; `None` when its file is not there.
+    fn pack(&self, place: &Place) -> Result<Option<Arc<dyn RangedRead>>, TreeError> {
         let key = (self.number, place.pack);
         if let Some(open) = lock(&self.caches.packs).get(&key) {
-            return Ok(open);
+            return Ok(Some(open));
         }
         let name = BlobName { pack: place.pack, part: Part::Pack };
-        let open = self.blobs.open(&name)?.ok_or_else(|| TreeError::corrupt(name, "the file is missing"))?;
+        let Some(open) = self.blobs.open(&name)? else {
+            return Ok(None);
+        };
         let (mut header, mut trailer) = ([0; 12], [0; 20]);
         let end = open.length().checked_sub(TRAILER_BYTES).ok_or_else(|| TreeError::corrupt(name, "it is cut off"))?;
         let read = open.read_exact_at(0, &mut header).and_then(|()| open.read_exact_at(end, &mut trailer));
@@ -210,13 +337,20 @@ impl Objects {
         }
         let open: Arc<dyn RangedRead> = Arc::from(open);
         lock(&self.caches.packs).put(key, Arc::clone(&open), 1);
-        Ok(open)
+        Ok(Some(open))
     }
 
     fn place(&self, id: &ObjectId) -> Result<Option<Place>, TreeError> {
         self.load()?;
-        let lookup = self.lookup.read().unwrap_or_else(PoisonError::into_inner);
-        lookup.as_ref().map_or(Ok(None), |lookup| lookup.find(id))
+        let lookup = self.read_lookup();
+        lookup.as_ref().map_or(Ok(None), |lookup| {
+            lookup.touch(id);
+            lookup.find(id)
+        })
+    }
+
+    fn read_lookup(&self) -> RwLockReadGuard<'_, Option<Lookup>> {
+        self.lookup.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads all indexes, once.
@@ -234,6 +368,11 @@ impl Objects {
     }
 }
 
+/// Where an object is, and its pack, open.
+type Located = (Place, Arc<dyn RangedRead>);
+/// Looks an object up, once more when it has moved.
+type Search<'a> = &'a dyn Fn() -> Result<Option<Place>, TreeError>;
+
 /// A whole small file of the store; `None` when it is too large to be sound.
 fn read_all(file: &dyn RangedRead, name: &BlobName) -> Result<Option<Vec<u8>>, TreeError> {
     let Some(length) = usize::try_from(file.length()).ok().filter(|length| *length as u64 <= MAX_IN_MEMORY) else {
@@ -245,15 +384,41 @@ fn read_all(file: &dyn RangedRead, name: &BlobName) -> Result<Option<Vec<u8>>, T
 }
 
 /// How long an object's stored form is. The last one of a pack ends at the pack's checksum.
-fn entry_length(pack: &dyn RangedRead, place: &Place) -> Option<u64> {
-    let end = pack.length().checked_sub(TRAILER_BYTES)?;
-    let length = if place.length == 0 { end.checked_sub(place.offset)? } else { place.length };
-    (place.offset.checked_add(length)? <= end).then_some(length)
+fn entry_length(pack: &dyn RangedRead, place: &Place) -> Result<u64, &'static str> {
+    let cut = "the pack is cut off";
+    let end = pack.length().checked_sub(TRAILER_BYTES).ok_or(cut)?;
+    let length = match place.extent {
+        Extent::Bytes(length) => length,
+        Extent::ToEnd => end.checked_sub(place.offset).ok_or(cut)?,
+        Extent::Told => told_length(pack, place, end)?,
+    };
+    let whole = place.offset.checked_add(length).is_some_and(|last| last <= end);
+    if whole { Ok(length) } else { Err(cut) }
+}
+
+/// The length of an object from its own bytes: by arithmetic where it is stored, else by inflating it.
+fn told_length(pack: &dyn RangedRead, place: &Place, end: u64) -> Result<u64, &'static str> {
+    let unreadable = "the object cannot be read";
+    let room = end.checked_sub(place.offset).ok_or("the pack is cut off")?;
+    let mut header = vec![0; usize::try_from(room.min(16)).unwrap_or(16)];
+    pack.read_exact_at(place.offset, &mut header).map_err(|_cause| unreadable)?;
+    let (kind, size, used) = decode_entry_header(header.get(..10).unwrap_or(&header))?;
+    let framing = used as u64 + 2 + size.div_ceil(crate::pack::stored::BLOCK).saturating_mul(BLOCK_HEADER) + 4;
+    let stored = size.saturating_add(framing);
+    if kind == Kind::Blob && size >= LARGE {
+        return Ok(stored);
+    }
+    // Deflate adds no more than its framing to what it cannot make smaller.
+    let most = stored.saturating_add(64).min(room).min(MAX_IN_MEMORY);
+    let mut bytes = vec![0; usize::try_from(most).unwrap_or(0)];
+    pack.read_exact_at(place.offset, &mut bytes).map_err(|_cause| unreadable)?;
+    let deflated = crate::pack::deflated_length(bytes.get(used..).unwrap_or_default(), size)?;
+    Ok(used as u64 + deflated)
 }
 
 /// The stored form of an object that is read as a whole, exactly as written.
-fn read_entry(pack: &dyn RangedRead, place: &Place) -> Result<Vec<u8>, TreeError> {
-    let length = entry_length(pack, place).ok_or_else(|| TreeError::corrupt(place.pack, "the pack is cut off"))?;
+pub(crate) fn read_entry(pack: &dyn RangedRead, place: &Place) -> Result<Vec<u8>, TreeError> {
+    let length = entry_length(pack, place).map_err(|fault| TreeError::corrupt(place.pack, fault))?;
     if length > MAX_IN_MEMORY {
         return Err(TreeError::corrupt(place.pack, "an object is larger than any that is written here"));
     }
@@ -275,7 +440,7 @@ fn verify(id: &ObjectId, kind: Kind, entry: &[u8]) -> Result<Vec<u8>, TreeError>
 
 /// The layout of a large file; `None` for any object that is kept otherwise.
 fn large_layout(pack: &dyn RangedRead, place: &Place) -> Result<Option<Layout>, &'static str> {
-    let length = entry_length(pack, place).ok_or("the pack is cut off")?;
+    let length = entry_length(pack, place)?;
     if length <= LARGE {
         return Ok(None);
     }

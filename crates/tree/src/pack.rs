@@ -91,6 +91,17 @@ pub(crate) fn inflate(entry: &[u8]) -> Result<(Kind, Vec<u8>), &'static str> {
     Ok((kind, content))
 }
 
+/// How many bytes at the start of `bytes` deflate to exactly `size`.
+pub(crate) fn deflated_length(bytes: &[u8], size: u64) -> Result<u64, &'static str> {
+    let mut decoder = ZlibDecoder::new(bytes);
+    let copied = std::io::copy(&mut decoder.by_ref().take(size.saturating_add(1)), &mut std::io::sink());
+    match copied {
+        Ok(length) if length == size => Ok(decoder.total_in()),
+        Ok(_) => Err("the object has another size than its header says"),
+        Err(_cause) => Err("the object does not inflate"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,13 +1,13 @@
 //! Paths inside one store: checked lists of names.
 
-use bailey_protocol::path::{MAX_PATH_BYTES, MAX_PATH_DEPTH};
+use bailey_protocol::path::{MAX_PATH_BYTES, MAX_PATH_DEPTH, text_of};
 
 use crate::error::TreeError;
 use crate::name;
 
-/// The names of `inner`, outermost first; none for the store's root.
-pub(crate) fn parse_inner(inner: &str) -> Result<Vec<&[u8]>, TreeError> {
-    parse(inner.as_bytes()).map_err(|rule| TreeError::InvalidPath { path: inner.to_owned(), rule })
+/// The names of `inner`, the bytes of a path in a store, outermost first; none for the store's root.
+pub(crate) fn parse_inner(inner: &[u8]) -> Result<Vec<&[u8]>, TreeError> {
+    parse(inner).map_err(|rule| TreeError::InvalidPath { path: text_of(inner).into_owned(), rule })
 }
 
 /// The names of a relative path; none when it is empty.
@@ -29,6 +29,6 @@ pub(crate) fn parse(path: &[u8]) -> Result<Vec<&[u8]>, &'static str> {
 /// `parent/name`, or `name` where `parent` is empty, for people; `stored` is the name as git has it.
 pub(crate) fn join_display(parent: &str, stored: &[u8]) -> String {
     let real = name::unescape(stored);
-    let real = String::from_utf8_lossy(&real);
+    let real = text_of(&real);
     if parent.is_empty() { real.into_owned() } else { format!("{parent}/{real}") }
 }

@@ -77,7 +77,7 @@ pub(crate) fn sweep(folder: &Path) -> Result<(), TreeError> {
 }
 
 /// Replaces a file at once: a reader sees the old or the new, whole.
-fn replace(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), TreeError> {
+pub(crate) fn replace(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), TreeError> {
     let mut scratch = scratch_in(folder)?;
     scratch.append(bytes)?;
     scratch.settle(true)?;

@@ -7,6 +7,7 @@ use gix_hash::ObjectId;
 
 use crate::commit::{self, CommitMeta};
 use crate::error::TreeError;
+use crate::ledger::Room;
 use crate::object::{self, Kind, TreeItem};
 use crate::objects::Objects;
 use crate::pack::writer::PackWriter;
@@ -19,7 +20,12 @@ pub(crate) struct Staging<'a> {
 
 impl<'a> Staging<'a> {
     pub(crate) fn begin(objects: &'a Objects) -> Result<Self, TreeError> {
-        Ok(Self { objects, pack: objects.begin()? })
+        Self::within(objects, Room::Quota)
+    }
+
+    /// For a version with less in it than there was.
+    pub(crate) fn within(objects: &'a Objects, room: Room) -> Result<Self, TreeError> {
+        Ok(Self { objects, pack: objects.begin(room)? })
     }
 
     pub(crate) fn objects(&self) -> &'a Objects {
@@ -36,6 +42,11 @@ impl<'a> Staging<'a> {
         self.add(Kind::Tree, &bytes)
     }
 
+    /// Adds a tree in its encoded form, whose entries are here or staged.
+    pub(crate) fn add_encoded_tree(&mut self, bytes: &[u8]) -> Result<ObjectId, TreeError> {
+        self.add(Kind::Tree, bytes)
+    }
+
     /// Completes the version; it is on disk when this returns.
     pub(crate) fn commit(
         mut self,
@@ -48,7 +59,13 @@ impl<'a> Staging<'a> {
         Ok(object::version_id(&commit))
     }
 
-    fn add(&mut self, kind: Kind, bytes: &[u8]) -> Result<ObjectId, TreeError> {
+    /// Completes the pack without a version of its own.
+    pub(crate) fn finish(self) -> Result<(), TreeError> {
+        self.objects.publish(self.pack)
+    }
+
+    /// Adds an object in git's form.
+    pub(crate) fn add(&mut self, kind: Kind, bytes: &[u8]) -> Result<ObjectId, TreeError> {
         let id = object::hash(kind, bytes)?;
         if !self.pack.contains(&id) && !self.objects.has(&id)? {
             self.pack.add(kind, id, bytes)?;

@@ -35,6 +35,12 @@ impl Scratch {
         Ok(())
     }
 
+    /// Reads back bytes that were written before.
+    pub(crate) fn read_at(&mut self, offset: u64, out: &mut [u8]) -> Result<(), TreeError> {
+        let read = self.file.flush().and_then(|()| self.file.get_ref().read_exact_at(out, offset));
+        read.map_err(self.fail("reading"))
+    }
+
     /// Overwrites bytes that were written before.
     pub(crate) fn patch(&mut self, offset: u64, bytes: &[u8]) -> Result<(), TreeError> {
         let patch = |file: &mut BufWriter<File>| {
@@ -79,6 +85,11 @@ impl Scratch {
         };
         rewind(&mut self.file).map_err(self.fail("reading"))?;
         Ok(io::BufReader::with_capacity(64 << 10, self.file.get_ref()).take(self.length))
+    }
+
+    /// Fills `out` from `offset` on. What was written after the last [`Scratch::settle`] may be missing.
+    pub(crate) fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> Result<(), TreeError> {
+        self.file.get_ref().read_exact_at(out, offset).map_err(self.fail("reading"))
     }
 
     /// Brings what was written to the file, and to the disk if `durable`.

@@ -7,11 +7,32 @@ use std::ops::Range;
 /// its square.
 const MAX_DIFFERENCES: usize = 1000;
 
+/// What all comparisons of one answer may cost together, in steps of a few nanoseconds. Once it is spent, the middle of
+/// every text counts as replaced.
+#[derive(Debug)]
+pub(crate) struct Budget(u64);
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self(200_000_000)
+    }
+}
+
+impl Budget {
+    fn spend(&mut self, steps: u64) {
+        self.0 = self.0.saturating_sub(steps);
+    }
+
+    pub(crate) fn spent(&self) -> bool {
+        self.0 == 0
+    }
+}
+
 /// Lines removed from the old text and lines of the new text in their place.
-pub(super) type Hunk = (Range<usize>, Range<usize>);
+pub(crate) type Hunk = (Range<usize>, Range<usize>);
 
 /// The hunks between two texts, in order; no two of them touch.
-pub(super) fn hunks(old: &[&str], new: &[&str]) -> Vec<Hunk> {
+pub(super) fn hunks(old: &[&str], new: &[&str], budget: &mut Budget) -> Vec<Hunk> {
     let mut numbers = HashMap::new();
     let mut number = |lines: &[&str]| -> Vec<usize> {
         let intern = |line: &&str| {
@@ -21,13 +42,14 @@ pub(super) fn hunks(old: &[&str], new: &[&str]) -> Vec<Hunk> {
         lines.iter().map(intern).collect()
     };
     let (old, new) = (number(old), number(new));
+    budget.spend(4 * (old.len() + new.len()) as u64);
     let same = |pair: &(&usize, &usize)| pair.0 == pair.1;
     let lead = old.iter().zip(&new).take_while(same).count();
     let (old_rest, new_rest) = (old.get(lead..).unwrap_or_default(), new.get(lead..).unwrap_or_default());
     let trail = old_rest.iter().rev().zip(new_rest.iter().rev()).take_while(same).count();
     let old_mid = old_rest.get(..old_rest.len() - trail).unwrap_or_default();
     let new_mid = new_rest.get(..new_rest.len() - trail).unwrap_or_default();
-    let edits = match search(old_mid, new_mid) {
+    let edits = match search(old_mid, new_mid, budget) {
         Some(rounds) => backtrack(&rounds, old_mid.len(), new_mid.len()),
         None => vec![(0..old_mid.len(), 0..new_mid.len())],
     };
@@ -54,7 +76,7 @@ fn start(rounds: &Rounds, d: usize, k: isize) -> (usize, bool) {
     }
 }
 
-fn search(old: &[usize], new: &[usize]) -> Option<Rounds> {
+fn search(old: &[usize], new: &[usize], budget: &mut Budget) -> Option<Rounds> {
     let goal = isize::try_from(old.len()).ok()? - isize::try_from(new.len()).ok()?;
     let mut rounds: Rounds = Vec::new();
     for d in 0..=MAX_DIFFERENCES {
@@ -64,7 +86,12 @@ fn search(old: &[usize], new: &[usize]) -> Option<Rounds> {
             let (x, _) = start(&rounds, d, k);
             let y = x.checked_add_signed(-k)?;
             let (old, new) = (old.get(x..).unwrap_or_default(), new.get(y..).unwrap_or_default());
-            *cell = x + old.iter().zip(new).take_while(|(a, b)| a == b).count();
+            let same = old.iter().zip(new).take_while(|(a, b)| a == b).count();
+            budget.spend(same as u64 + 1);
+            *cell = x + same;
+        }
+        if budget.spent() {
+            return None;
         }
         rounds.push(reached);
         if reach(&rounds, Some(d), goal).filter(|_| goal.unsigned_abs() <= d && (d - goal.unsigned_abs()) % 2 == 0)
@@ -121,7 +148,7 @@ mod tests {
 
     fn rebuilt<'a>(old: &[&'a str], new: &[&'a str]) -> (Vec<&'a str>, usize) {
         let (mut text, mut at, mut edits) = (Vec::new(), 0, 0);
-        for (removed, added) in hunks(old, new) {
+        for (removed, added) in hunks(old, new, &mut Budget::default()) {
             text.extend_from_slice(&old[at..removed.start]);
             assert_eq!(text.len(), added.start);
             text.extend_from_slice(&new[added.clone()]);
@@ -156,6 +183,13 @@ mod tests {
             prop_assert_eq!(&text, &new);
             prop_assert_eq!(edits, old.len() + new.len() - 2 * common(&old, &new));
         }
+    }
+
+    #[test]
+    fn a_spent_budget_replaces_the_middle() {
+        let (old, new) = (["a", "x", "b", "y", "c"], ["a", "1", "b", "2", "c"]);
+        assert_eq!(hunks(&old, &new, &mut Budget(1)), vec![(1..4, 1..4)]);
+        assert_eq!(hunks(&old, &new, &mut Budget(1000)), vec![(1..2, 1..2), (3..4, 3..4)]);
     }
 
     #[test]

@@ -2,15 +2,15 @@
 
 use std::ops::Range;
 
-use super::myers::{Hunk, hunks};
+use super::myers::{Budget, Hunk, hunks};
 
 const CONTEXT: usize = 3;
 
 /// The diff between two texts; a side without a name does not exist.
-pub(super) fn render(names: (Option<&str>, Option<&str>), before: &str, after: &str) -> String {
+pub(super) fn render(names: (Option<&str>, Option<&str>), before: &str, after: &str, budget: &mut Budget) -> String {
     let old: Vec<&str> = before.split_inclusive('\n').collect();
     let new: Vec<&str> = after.split_inclusive('\n').collect();
-    let hunks = hunks(&old, &new);
+    let hunks = hunks(&old, &new, budget);
     let side =
         |prefix, name: Option<&str>| name.map_or("/dev/null".to_owned(), |name| format!("{prefix}/{}", quiet(name)));
     let mut out = format!("--- {}\n+++ {}\n", side("a", names.0), side("b", names.1));

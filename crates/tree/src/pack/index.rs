@@ -81,6 +81,22 @@ pub(crate) fn decode(bytes: &[u8], pack: &ObjectId) -> Result<Vec<IndexEntry>, &
         .collect()
 }
 
+/// The counters of an index whose frame (the fixed head, and the pack's and its own checksum) is sound.
+pub(crate) fn decode_frame(head: &[u8], tail: &[u8], digest: &[u8], pack: &ObjectId) -> Result<Vec<u32>, &'static str> {
+    let (named, checksum) = tail.split_at_checked(20).ok_or("the index is cut off")?;
+    if checksum != digest {
+        return Err("the index does not match its checksum");
+    }
+    if named != pack.as_slice() {
+        return Err("the index is of another pack");
+    }
+    let counters = head.strip_prefix(MAGIC).ok_or("not a pack index of version 2")?;
+    Ok(counters
+        .chunks_exact(4)
+        .map(|four| four.first_chunk::<4>().map_or(0, |four| u32::from_be_bytes(*four)))
+        .collect())
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -11,6 +11,7 @@ use super::stored::{Adler32, BLOCK, ZLIB_HEADER, block_header};
 use super::{LARGE, encode_entry_header, encode_header, index, sums};
 use crate::blob_store::{BlobName, BlobStore, Part, Scratch};
 use crate::error::TreeError;
+use crate::ledger::{Amount, Reservation};
 use crate::object::{Kind, ObjectHasher, hash};
 
 /// A pack in the making.
@@ -20,6 +21,7 @@ pub(crate) struct PackWriter {
     entries: Vec<index::IndexEntry>,
     seen: HashSet<ObjectId>,
     sums: Vec<(ObjectId, Vec<u32>)>,
+    reservation: Reservation,
 }
 
 /// A pack that is in the store.
@@ -27,12 +29,22 @@ pub(crate) struct PackWriter {
 pub(crate) struct Published {
     pub(crate) pack: ObjectId,
     pub(crate) entries: Vec<index::IndexEntry>,
+    /// What its files take.
+    pub(crate) amount: Amount,
+    /// To be settled once the pack counts.
+    pub(crate) reservation: Reservation,
 }
 
 impl PackWriter {
-    pub(crate) fn new(mut scratch: Scratch) -> Result<Self, TreeError> {
+    pub(crate) fn new(mut scratch: Scratch, reservation: Reservation) -> Result<Self, TreeError> {
         scratch.append(&encode_header(0))?;
-        Ok(Self { scratch, entries: Vec::new(), seen: HashSet::new(), sums: Vec::new() })
+        Ok(Self { scratch, entries: Vec::new(), seen: HashSet::new(), sums: Vec::new(), reservation })
+    }
+
+    /// Takes room for what is here and `more` bytes.
+    fn cover(&mut self, more: usize) -> Result<(), TreeError> {
+        let bytes = self.scratch.length().saturating_add(more as u64);
+        self.reservation.cover(Amount { bytes, files: self.entries.len() as u64 + 1 })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -43,15 +55,48 @@ impl PackWriter {
         self.seen.contains(id)
     }
 
+    /// Bytes written so far.
+    pub(crate) fn length(&self) -> u64 {
+        self.scratch.length()
+    }
+
+    /// Bytes that were written before: an object's stored form.
+    pub(crate) fn read(&mut self, offset: u64, length: u64) -> Result<Vec<u8>, TreeError> {
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+        self.scratch.read_at(offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
     /// Adds an object, which is not here yet, in deflated form.
     pub(crate) fn add(&mut self, kind: Kind, id: ObjectId, bytes: &[u8]) -> Result<(), TreeError> {
         let header = encode_entry_header(kind, bytes.len() as u64);
         let mut encoder = ZlibEncoder::new(header, Compression::fast());
         let entry = encoder.write_all(bytes).and_then(|()| encoder.finish());
         let entry = entry.map_err(TreeError::storage("deflating", id))?;
+        self.add_stored(id, &entry, sums::crc32(&entry))
+    }
+
+    /// Adds an object, which is not here yet, in its stored form.
+    pub(crate) fn add_stored(&mut self, id: ObjectId, entry: &[u8], crc: u32) -> Result<(), TreeError> {
+        self.cover(entry.len())?;
         let offset = self.scratch.length();
-        self.scratch.append(&entry)?;
-        self.push(id, offset, sums::crc32(&entry));
+        self.scratch.append(entry)?;
+        self.push(id, offset, crc);
+        Ok(())
+    }
+
+    /// Adds a large file, which is not here yet, in its stored form piece by piece, with its blocks' checksums.
+    pub(crate) fn add_stored_large(
+        &mut self,
+        id: ObjectId,
+        crc: u32,
+        table: Vec<u32>,
+        copy: &mut dyn FnMut(&mut Scratch) -> Result<(), TreeError>,
+    ) -> Result<(), TreeError> {
+        let offset = self.scratch.length();
+        copy(&mut self.scratch)?;
+        self.push(id, offset, crc);
+        self.sums.push((id, table));
         Ok(())
     }
 
@@ -62,6 +107,7 @@ impl PackWriter {
         content: &mut dyn Read,
         known: &dyn Fn(&ObjectId) -> Result<bool, TreeError>,
     ) -> Result<ObjectId, TreeError> {
+        self.reservation.check_file(size)?;
         if size >= LARGE {
             return self.add_large(size, content, known);
         }
@@ -109,6 +155,8 @@ impl PackWriter {
             hasher.update(bytes);
             adler.update(bytes);
             table.push(sums::crc32(&block));
+            let needed = self.scratch.length().saturating_add(block.len() as u64);
+            self.reservation.cover(Amount { bytes: needed, files: self.entries.len() as u64 + 1 })?;
             append(&mut self.scratch, &block)?;
         }
         append(&mut self.scratch, &adler.sum().to_be_bytes())?;
@@ -148,7 +196,10 @@ impl PackWriter {
         }
         files.push((name(Part::Pack), self.scratch));
         files.push((name(Part::Index), index));
+        let bytes = files.iter().map(|(_, scratch)| scratch.length()).sum();
+        let amount = Amount { bytes, files: self.entries.len() as u64 };
+        self.reservation.cover(amount)?;
         store.put(files)?;
-        Ok(Published { pack, entries: self.entries })
+        Ok(Published { pack, entries: self.entries, amount, reservation: self.reservation })
     }
 }

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use bailey_protocol::change::NoticeReason;
 use bailey_protocol::id::VersionId;
-use bailey_protocol::path::{MAX_PATH_BYTES, MAX_PATH_DEPTH, RepoId};
+use bailey_protocol::path::bytes_of;
 
 use super::read::Found;
 use super::write::parents_of;
@@ -13,8 +13,10 @@ use crate::changes::{ChangeReader, Record};
 use crate::commit::CommitMeta;
 use crate::edits::{EditFault, Edits, MAX_EDIT_BYTES};
 use crate::error::TreeError;
+use crate::name;
 use crate::object::Mode;
 use crate::path;
+use crate::room::Room;
 use crate::staging::Staging;
 
 impl Store {
@@ -31,7 +33,8 @@ impl Store {
         meta: &CommitMeta,
     ) -> Result<Applied, TreeError> {
         let root = self.root_of(base)?;
-        let mount = path::parse_inner(inner)?;
+        let real = bytes_of(inner);
+        let mount = path::parse_inner(&real)?;
         self.check_parents(&root, inner)?;
         if let Some(Found::File(_)) = self.find(&root, inner)? {
             return Err(TreeError::NotADirectory { path: inner.to_owned() });
@@ -70,12 +73,12 @@ impl Intake<'_> {
         match reader.next()? {
             Record::End => return Ok(false),
             Record::Notice { path, reason } => self.notice(path, reason),
-            Record::File { path, size, .. } if self.room.refuses(&path).is_some() => {
+            Record::File { path, size, .. } if self.refuses(&path, true).is_some() => {
                 reader.skip(size)?;
-                self.refuse(path);
+                self.refuse(path, true);
             }
-            Record::Directory { path } | Record::Symlink { path, .. } if self.room.refuses(&path).is_some() => {
-                self.refuse(path);
+            Record::Directory { path } | Record::Symlink { path, .. } if self.refuses(&path, false).is_some() => {
+                self.refuse(path, false);
             }
             Record::Directory { path } => {
                 let done = self.edits.make_folder(&below(&self.mount, &path));
@@ -101,8 +104,15 @@ impl Intake<'_> {
         Ok(true)
     }
 
-    fn refuse(&mut self, path: Vec<u8>) {
-        if let Some(reason) = self.room.refuses(&path) {
+    /// Why the tree cannot have that path, if so.
+    fn refuses(&self, path: &[u8], is_file: bool) -> Option<NoticeReason> {
+        let names = path.split(|byte| *byte == b'/');
+        let misused = || name::misuses_gits_file(names, is_file).then_some(NoticeReason::Reserved);
+        self.room.refuses(path).or_else(misused)
+    }
+
+    fn refuse(&mut self, path: Vec<u8>, is_file: bool) {
+        if let Some(reason) = self.refuses(&path, is_file) {
             self.notice(path, reason);
         }
     }
@@ -125,42 +135,5 @@ fn edit_error(fault: EditFault, reader: &ChangeReader<'_>) -> TreeError {
         EditFault::BelowAFile => reader.fault("something below a file"),
         EditFault::Tree(error) => error,
         EditFault::TooMany => TreeError::TooLarge { what: "the set of changed names", limit: MAX_EDIT_BYTES as u64 },
-    }
-}
-
-/// What a path below a mount may have, so that `/tenants/…` and it together are still a path of the tree.
-#[derive(Debug, Clone, Copy)]
-struct Room {
-    bytes: usize,
-    names: usize,
-    /// Whether the mount is a tenant's root: `/tenants/{tenant}/users/…` names other stores.
-    tenant_root: bool,
-}
-
-impl Room {
-    fn below(repo: &RepoId, inner: &str) -> Self {
-        let (mut bytes, mut names) = ("/tenants/".len() + repo.tenant.as_str().len() + 1, 2);
-        if let Some(user) = &repo.user {
-            bytes += "users/".len() + user.as_str().len() + 1;
-            names += 2;
-        }
-        if !inner.is_empty() {
-            bytes += inner.len() + 1;
-            names += inner.split('/').count();
-        }
-        Self {
-            bytes: MAX_PATH_BYTES.saturating_sub(bytes),
-            names: MAX_PATH_DEPTH.saturating_sub(names),
-            tenant_root: repo.user.is_none() && inner.is_empty(),
-        }
-    }
-
-    /// Why a path cannot be in the tree, if so.
-    fn refuses(&self, path: &[u8]) -> Option<NoticeReason> {
-        if path.len() > self.bytes || path.split(|byte| *byte == b'/').count() > self.names {
-            return Some(NoticeReason::PathTooLong);
-        }
-        let first = path.split(|byte| *byte == b'/').next();
-        (self.tenant_root && first == Some(b"users".as_slice())).then_some(NoticeReason::Reserved)
     }
 }

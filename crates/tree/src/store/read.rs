@@ -2,8 +2,7 @@
 
 use bailey_protocol::api::{EntryKind, TreeEntry};
 use bailey_protocol::id::{TreeId, VersionId};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use bailey_protocol::path::bytes_of;
 use gix_hash::{Kind as HashKind, ObjectId};
 
 use super::{Entry, Store};
@@ -20,12 +19,14 @@ pub(crate) enum Found {
 }
 
 impl Store {
-    /// Whether this store has that version.
+    /// Whether this store has that version, and is to keep it.
     ///
     /// # Errors
-    /// When storage fails.
+    /// When it was purged, or storage fails.
     pub fn contains(&self, version: &VersionId) -> Result<bool, TreeError> {
-        Ok(self.objects().commit(&object::object_id(version.as_str()))?.is_some())
+        let id = object::object_id(version.as_str());
+        self.repo.purged.refuse(&id)?;
+        Ok(self.objects().stays(&id)? && self.objects().commit(&id)?.is_some())
     }
 
     /// The root folder of a version.
@@ -94,7 +95,9 @@ impl Store {
     }
 
     pub(crate) fn commit_of(&self, version: &VersionId) -> Result<std::sync::Arc<Commit>, TreeError> {
-        let commit = self.objects().commit(&object::object_id(version.as_str()))?;
+        let id = object::object_id(version.as_str());
+        self.repo.purged.refuse(&id)?;
+        let commit = self.objects().commit(&id)?;
         commit.ok_or_else(|| TreeError::VersionNotFound { version: version.to_string() })
     }
 
@@ -105,7 +108,8 @@ impl Store {
     /// Walks from `root` along `inner`. Links are not followed: below one there is nothing.
     pub(crate) fn find(&self, root: &ObjectId, inner: &str) -> Result<Option<Found>, TreeError> {
         let mut folder = *root;
-        let mut names = path::parse_inner(inner)?.into_iter().peekable();
+        let real = bytes_of(inner);
+        let mut names = path::parse_inner(&real)?.into_iter().peekable();
         while let Some(one) = names.next() {
             let tree = self.objects().known_tree(&folder)?;
             match object::find(&tree, &name::escape(one)) {
@@ -119,15 +123,7 @@ impl Store {
     }
 
     fn listed(&self, item: &TreeItem) -> Result<TreeEntry, TreeError> {
-        let real = name::unescape(&item.filename);
-        let exact = std::str::from_utf8(&real).is_ok();
-        Ok(TreeEntry {
-            name: String::from_utf8_lossy(&real).into_owned(),
-            name_base64: (!exact).then(|| STANDARD.encode(&real)),
-            kind: kind_of(item),
-            size: if item.mode.is_tree() { None } else { Some(self.objects().file_size(&item.oid)?) },
-            id: item.oid.to_string(),
-        })
+        self.listed_as(item, &name::unescape(&item.filename))
     }
 }
 

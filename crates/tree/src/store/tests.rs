@@ -1,15 +1,21 @@
 //! Stores over a blob store that fails.
 
+use std::collections::HashSet;
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use bailey_protocol::id::VersionId;
+use bailey_protocol::quota::TenantQuota;
+
 use super::{Repo, Store};
 use crate::blob_store::{BlobName, BlobStore, Folder, RangedRead, Scratch};
 use crate::cache::Caches;
+use crate::ledger::{Amount, Ledger};
 use crate::objects::Objects;
-use crate::{CommitMeta, Merge, TreeError, TreeErrorKind};
+use crate::purge::Purged;
+use crate::{CommitMeta, GcReport, Keep, Merge, Thoroughness, TreeError, TreeErrorKind};
 
 /// Fails the call at which `fuse` reaches zero; scratch files then lie on a full disk.
 #[derive(Debug)]
@@ -72,20 +78,32 @@ fn store(root: &Path, number: u64, fuse: i64) -> (Store, Arc<AtomicI64>) {
     let blobs = Failing { inner: Folder::new(folder.join("objects/pack")), fuse: Arc::clone(&fuse) };
     let repo = Repo {
         id: bailey_protocol::path::RepoId { tenant: "acme".parse().unwrap(), user: None },
-        objects: Objects::new(number, Box::new(blobs), Arc::new(Caches::new())),
+        objects: Objects::new(
+            number,
+            Box::new(blobs),
+            Arc::new(Caches::new()),
+            Arc::new(Ledger::new(TenantQuota::UNLIMITED, Amount::default())),
+            HashSet::new(),
+        ),
         folder,
         root: root.to_owned(),
         laid_out: std::sync::Mutex::new(false),
         refs: std::sync::Mutex::new(()),
+        upkeep: std::sync::Mutex::new(()),
+        purged: Purged::default(),
+        claims: crate::claims::Claims::default(),
     };
-    (Store { repo: Arc::new(repo) }, fuse)
+    (Store::open(Arc::new(repo)), fuse)
 }
 
+/// Each a second later, so that no version is one that was purged.
 fn meta() -> CommitMeta {
-    CommitMeta { author: "ana".parse().unwrap(), time_ms: 1_700_000_000_000, message: "test".to_owned(), run: None }
+    static SECONDS: AtomicI64 = AtomicI64::new(1_700_000_000);
+    let time_ms = u64::try_from(SECONDS.fetch_add(1, Ordering::Relaxed)).unwrap() * 1000;
+    CommitMeta { author: "ana".parse().unwrap(), time_ms, message: "test".to_owned(), run: None }
 }
 
-/// Writes, reads, merges; every step is checked.
+/// Writes, reads, merges, cuts, purges and collects; every step is checked.
 fn work(store: &Store) -> Result<(), TreeError> {
     let large = vec![3; 2 << 20];
     let base = store.write_file(None, "a/small", &mut &b"1"[..], 9, false, &meta())?;
@@ -95,6 +113,27 @@ fn work(store: &Store) -> Result<(), TreeError> {
     for (path, content) in [("a/small", &b"1"[..]), ("a/large", &large), ("b", b"2")] {
         let mut read = Vec::new();
         std::io::Read::read_to_end(&mut store.read(&merged, path)?, &mut read).unwrap();
+        assert!(read == content, "{path}");
+    }
+    upkeep(store, merged)
+}
+
+fn collect(store: &Store, head: &VersionId) -> Result<GcReport, TreeError> {
+    store.resting(None).collect_garbage(|| Ok(vec![head.clone()]), Thoroughness::Thorough)
+}
+
+fn upkeep(store: &Store, head: VersionId) -> Result<(), TreeError> {
+    let purge = store.prepare_purge("a/large", std::slice::from_ref(&head))?;
+    let purged = purge.now(&head);
+    store.seal_purge(purge)?;
+    if let Some(cut) = store.plan_cut(std::slice::from_ref(&purged), Keep { versions: 1, since_ms: 0 })? {
+        store.cut(&cut)?;
+    }
+    collect(store, &purged)?;
+    collect(store, &purged)?;
+    for (path, content) in [("a/small", &b"1"[..]), ("b", b"2")] {
+        let mut read = Vec::new();
+        std::io::Read::read_to_end(&mut store.read(&purged, path)?, &mut read).unwrap();
         assert!(read == content, "{path}");
     }
     Ok(())

@@ -3,16 +3,29 @@
 use std::io::Read;
 
 use bailey_protocol::id::VersionId;
+use bailey_protocol::path::bytes_of;
 
 use super::Store;
 use super::read::Found;
 use crate::commit::CommitMeta;
 use crate::edits::{EditFault, Edits, MAX_EDIT_BYTES};
 use crate::error::TreeError;
+use crate::ledger::Room;
 use crate::object::{Mode, object_id};
 use crate::pack::LARGE;
 use crate::path;
 use crate::staging::Staging;
+
+/// What is to become a file.
+#[expect(missing_debug_implementations, reason = "a reader has nothing to show")]
+pub struct Upload<'a> {
+    /// The bytes.
+    pub content: &'a mut dyn Read,
+    /// How many there are, where that is known.
+    pub length: Option<u64>,
+    /// How many there may be.
+    pub max_bytes: u64,
+}
 
 impl Store {
     /// Puts a file at `inner`, making folders on the way and replacing a file or link that is there. Returns `base`
@@ -30,15 +43,32 @@ impl Store {
         executable: bool,
         meta: &CommitMeta,
     ) -> Result<VersionId, TreeError> {
-        let names = path::parse_inner(inner)?;
+        self.write_upload(base, inner, Upload { content, length: None, max_bytes }, executable, meta)
+    }
+
+    /// As [`Store::write_file`]. Content whose length is known is written once, any other twice.
+    ///
+    /// # Errors
+    /// As [`Store::write_file`], and when the content has another length.
+    pub fn write_upload(
+        &self,
+        base: Option<&VersionId>,
+        inner: &str,
+        upload: Upload<'_>,
+        executable: bool,
+        meta: &CommitMeta,
+    ) -> Result<VersionId, TreeError> {
+        let real = bytes_of(inner);
+        let names = path::parse_inner(&real)?;
         let root = self.root_of(base)?;
         if let Some(Found::Folder(_)) = self.find(&root, inner)? {
             return Err(TreeError::IsADirectory { path: inner.to_owned() });
         }
         self.check_parents(&root, inner)?;
+        self.check_room(inner)?;
         self.ensure()?;
         let mut staging = Staging::begin(self.objects())?;
-        let id = self.stage_content(&mut staging, content, max_bytes)?;
+        let id = self.stage_content(&mut staging, upload)?;
         let mode = if executable { Mode::BlobExecutable } else { Mode::Blob };
         let mut edits = Edits::new(self.objects(), root);
         edits.put(&names, mode, id).map_err(|fault| edit_error(fault, inner))?;
@@ -59,7 +89,8 @@ impl Store {
         inner: &str,
         meta: &CommitMeta,
     ) -> Result<Option<VersionId>, TreeError> {
-        let names = path::parse_inner(inner)?;
+        let real = bytes_of(inner);
+        let names = path::parse_inner(&real)?;
         let root = self.root_of(base)?;
         if names.is_empty() {
             return Err(TreeError::InvalidPath { path: inner.to_owned(), rule: "the root of a tree stays" });
@@ -68,7 +99,7 @@ impl Store {
             return Ok(None);
         }
         self.ensure()?;
-        let mut staging = Staging::begin(self.objects())?;
+        let mut staging = Staging::within(self.objects(), Room::Freeing)?;
         let mut edits = Edits::new(self.objects(), root);
         edits.remove(&names).map_err(|fault| edit_error(fault, inner))?;
         let tree = edits.apply(&mut staging)?;
@@ -76,7 +107,7 @@ impl Store {
     }
 
     /// That nothing on the way to `inner` is a file or link.
-    pub(super) fn check_parents(&self, root: &gix_hash::ObjectId, inner: &str) -> Result<(), TreeError> {
+    pub(crate) fn check_parents(&self, root: &gix_hash::ObjectId, inner: &str) -> Result<(), TreeError> {
         let mut cuts = inner.match_indices('/').filter_map(|(at, _)| inner.get(..at));
         cuts.try_for_each(|parent| match self.find(root, parent)? {
             Some(Found::File(_)) => Err(TreeError::NotADirectory { path: parent.to_owned() }),
@@ -85,14 +116,21 @@ impl Store {
     }
 
     /// Git hashes a file's size before its bytes: what does not fit into memory waits in a scratch file.
-    fn stage_content(
-        &self,
-        staging: &mut Staging<'_>,
-        content: &mut dyn Read,
-        max_bytes: u64,
-    ) -> Result<gix_hash::ObjectId, TreeError> {
+    fn stage_content(&self, staging: &mut Staging<'_>, upload: Upload<'_>) -> Result<gix_hash::ObjectId, TreeError> {
+        let Upload { content, length, max_bytes } = upload;
         let too_large = || TreeError::TooLarge { what: "the file", limit: max_bytes };
         let input = |source| TreeError::Input { source };
+        if let Some(length) = length {
+            if length > max_bytes {
+                return Err(too_large());
+            }
+            self.objects().ledger().check_file(length)?;
+            let id = staging.add_file(length, content)?;
+            return match content.read(&mut [0]).map_err(input)? {
+                0 => Ok(id),
+                _ => Err(input(std::io::ErrorKind::InvalidData.into())),
+            };
+        }
         let mut content = content.take(max_bytes.saturating_add(1));
         let mut head = Vec::new();
         content.by_ref().take(LARGE).read_to_end(&mut head).map_err(input)?;
@@ -105,6 +143,7 @@ impl Store {
         let mut scratch = self.objects().scratch()?;
         let mut piece = head;
         while !piece.is_empty() {
+            self.objects().ledger().check_file(scratch.length() + piece.len() as u64)?;
             scratch.append(&piece)?;
             if scratch.length() > max_bytes {
                 return Err(too_large());
@@ -117,11 +156,11 @@ impl Store {
     }
 }
 
-pub(super) fn parents_of(base: Option<&VersionId>) -> Vec<gix_hash::ObjectId> {
+pub(crate) fn parents_of(base: Option<&VersionId>) -> Vec<gix_hash::ObjectId> {
     base.iter().map(|base| object_id(base.as_str())).collect()
 }
 
-fn edit_error(fault: EditFault, inner: &str) -> TreeError {
+pub(crate) fn edit_error(fault: EditFault, inner: &str) -> TreeError {
     match fault {
         EditFault::BelowAFile => TreeError::NotADirectory { path: inner.to_owned() },
         EditFault::Tree(error) => error,

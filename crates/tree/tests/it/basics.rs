@@ -111,7 +111,8 @@ fn changes_of_a_run_become_a_version() {
     assert_eq!(bench.store.entry(Some(&version), "m/empty").unwrap().unwrap().id, empty_tree().to_string());
     assert_eq!(bench.store.entry(Some(&version), "m/link").unwrap().unwrap().kind, EntryKind::Symlink);
     let odd = bench.store.list(Some(&version), "m").unwrap().into_iter().find(|e| e.name_base64.is_some()).unwrap();
-    assert_eq!(odd.name_base64.as_deref(), Some("Y2Fm/w=="));
+    assert_eq!((odd.name.as_str(), odd.name_base64.as_deref()), ("caf\u{10ffff}", Some("Y2Fm/w==")));
+    assert_eq!(bench.read(&version, "m/caf\u{10ffff}"), b"bytes");
     bench.fsck(&version);
     let listed = git_output(bench.store.folder(), &["ls-tree", "-r", "--name-only", "main:m"]);
     assert!(listed.contains("bailey=.git/HEAD"), "{listed}");
@@ -254,7 +255,7 @@ fn changed_paths_name_what_came_went_or_became_something_else() {
     let to = applied.version.unwrap();
     let changed = |inner: &str, most: usize| {
         let mut seen: Vec<Vec<u8>> = Vec::new();
-        let mut visit = |path: &[u8]| {
+        let mut visit = |path: &[u8], _now| {
             seen.push(path.to_vec());
             if seen.len() < most { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };

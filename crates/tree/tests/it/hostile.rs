@@ -2,7 +2,7 @@
 
 use bailey_protocol::change::{Header, NoticeReason};
 use bailey_protocol::id::UserId;
-use bailey_protocol::path::RepoId;
+use bailey_protocol::path::{BranchName, RepoId};
 use bailey_tree::{TreeErrorKind, empty_tree};
 use proptest::prelude::*;
 
@@ -105,11 +105,11 @@ fn every_name_that_git_dislikes_is_kept_and_fsck_is_content() {
         b"a\\.git",
         b".g\xe2\x80\x8cit",
         b"\xef\xbb\xbf.git",
-        b".gitmodules",
+        b".GitModules",
         b"GITMOD~1",
         b"gi7eba~9",
         b"gi~12345",
-        b".gitattributes",
+        b".gitattributes ",
         b"bailey=.git",
         b"bailey=",
         b"bailey==3d",
@@ -142,6 +142,42 @@ fn every_name_that_git_dislikes_is_kept_and_fsck_is_content() {
     let clone = bench.dir.path().join("clone");
     git_output(bench.dir.path(), &["clone", "-q", bench.store.folder().to_str().unwrap(), clone.to_str().unwrap()]);
     assert_eq!(git_output(&clone, &["status", "--porcelain"]), "");
+}
+
+#[test]
+fn gits_own_files_are_files_like_others_and_nothing_else() {
+    let bench = Bench::new();
+    let (modules, attributes) = ("[submodule \"x\"]\n\tpath = x\n\turl = https://example.org/x\n", "* -text\n");
+    let records = [
+        file(b".gitmodules", modules.as_bytes()),
+        file(b"d/.gitattributes", attributes.as_bytes()),
+        (Header::Directory { path: b"e/.gitmodules" }, &b""[..]),
+        file(b"e/.gitmodules/f", b"1"),
+        (Header::Symlink { path: b"e/.gitattributes", target: b"/etc" }, &b""[..]),
+    ];
+    let applied = bench.store.apply_changes(None, "", &mut &*stream(&records), &meta()).unwrap();
+    let version = applied.version.unwrap();
+    let told: Vec<_> = applied.notices.iter().map(|(path, reason)| (path.as_slice(), *reason)).collect();
+    let reserved = bailey_protocol::change::NoticeReason::Reserved;
+    assert_eq!(
+        told,
+        [(&b"e/.gitmodules"[..], reserved), (b"e/.gitmodules/f", reserved), (b"e/.gitattributes", reserved)]
+    );
+    bench.fsck(&version);
+    assert_eq!(bench.read(&version, ".gitmodules"), modules.as_bytes());
+    let clone = bench.dir.path().join("clone");
+    bench.store.publish_refs(&[(BranchName::main(), version.clone())]).unwrap();
+    git_output(bench.dir.path(), &["clone", "-q", bench.store.folder().to_str().unwrap(), clone.to_str().unwrap()]);
+    assert_eq!(std::fs::read_to_string(clone.join(".gitmodules")).unwrap(), modules);
+    assert_eq!(std::fs::read_to_string(clone.join("d/.gitattributes")).unwrap(), attributes);
+    for inner in [".gitattributes/f", "x/.gitmodules/y/z"] {
+        let error = bench.store.write_file(Some(&version), inner, &mut &b"1"[..], 9, false, &meta()).unwrap_err();
+        assert_eq!(error.kind(), TreeErrorKind::Invalid, "{inner}: {error}");
+    }
+    let source = bailey_tree::Source { store: &bench.store, version: &version, inner: "d" };
+    let error = bench.store.copy(Some(&version), source, "copy/.gitattributes", &meta()).unwrap_err();
+    assert_eq!(error.kind(), TreeErrorKind::Invalid, "{error}");
+    assert!(bench.store.make_folder(Some(&version), "x/.gitmodules", &meta()).is_err());
 }
 
 #[test]

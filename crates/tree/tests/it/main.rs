@@ -1,11 +1,20 @@
 //! The tree as its callers and stock git see it.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "helpers of tests fail by panicking")]
+#![allow(clippy::disallowed_methods, clippy::cast_possible_truncation, reason = "a test measures, and makes noise")]
 
+mod archives;
 mod basics;
+mod branches;
 mod damage;
+mod gc;
 mod hostile;
+mod long;
 mod model;
+mod pushed;
+mod quota;
 mod together;
+mod verbs;
+mod zips;
 
 use std::path::Path;
 use std::process::Command;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bailey_protocol::api::EntryKind;
 use bailey_protocol::change::Header;
 use bailey_protocol::id::VersionId;
-use bailey_tree::TreeErrorKind;
+use bailey_tree::{Patch, Source, TreeErrorKind};
 use proptest::prelude::*;
 
 use super::{Bench, git_output, meta, stream};
@@ -33,6 +33,11 @@ enum Step {
     Write(String, Vec<u8>, bool),
     Delete(String),
     Changes(String, Vec<Change>),
+    Copy(String, String),
+    Rename(String, String),
+    MakeFolder(String),
+    Restore(String, usize),
+    Edit(String, u64, Vec<u8>),
 }
 
 fn below(path: &str, folder: &str) -> bool {
@@ -100,7 +105,7 @@ fn walk(bench: &Bench, version: &VersionId, folder: &str, out: &mut Model) {
 }
 
 fn any_path() -> impl Strategy<Value = String> {
-    let name = prop::sample::select(vec!["a", "b", "a.", "A", ".git", "GIT~1", "bailey=.git", ".gitmodules", "é\n"]);
+    let name = prop::sample::select(vec!["a", "b", "a.", "A", ".git", "GIT~1", "bailey=.git", ".GitModules", "é\n"]);
     proptest::collection::vec(name, 1..4).prop_map(|names| names.join("/"))
 }
 
@@ -123,12 +128,111 @@ fn any_step() -> impl Strategy<Value = Step> {
         any_path().prop_map(Step::Delete),
         (any_path(), proptest::collection::vec(any_change(), 0..8))
             .prop_map(|(mount, changes)| Step::Changes(mount, changes)),
+        (any_path(), any_path()).prop_map(|(from, to)| Step::Copy(from, to)),
+        (any_path(), any_path()).prop_map(|(from, to)| Step::Rename(from, to)),
+        any_path().prop_map(Step::MakeFolder),
+        (any_path(), 0_usize..12).prop_map(|(path, version)| Step::Restore(path, version)),
+        (any_path(), 0_u64..50, any_content()).prop_map(|(path, start, new)| Step::Edit(path, start, new)),
     ]
 }
 
+/// What is at and below a path, by the rest of each path.
+fn taken(model: &Model, path: &str) -> Vec<(String, Node)> {
+    model
+        .iter()
+        .filter(|(known, _)| below(known, path))
+        .map(|(known, node)| (known[path.len()..].to_owned(), node.clone()))
+        .collect()
+}
+
+/// The model with all of `things` at `path`; `None` when a file is on the way.
+fn placed(model: &Model, path: &str, things: Vec<(String, Node)>) -> Option<Model> {
+    let mut next = model.clone();
+    remove(&mut next, path);
+    for (rest, node) in things {
+        put(&mut next, &format!("{path}{rest}"), node)?;
+    }
+    Some(next)
+}
+
+/// The model after a copy, if there can be one.
+fn copied(model: &Model, from: &str, to: &str) -> Option<Model> {
+    let things = taken(model, from);
+    let folder = model.get(from)? == &Node::Folder;
+    let free = match model.get(to) {
+        None => true,
+        Some(Node::Folder) => false,
+        Some(_) => !folder,
+    };
+    if free { placed(model, to, things) } else { None }
+}
+
+fn moved(model: &Model, from: &str, to: &str) -> Option<Model> {
+    if from == to {
+        return model.contains_key(from).then(|| model.clone());
+    }
+    if below(to, from) {
+        return None;
+    }
+    let mut next = copied(model, from, to)?;
+    remove(&mut next, from);
+    Some(next)
+}
+
+/// Both sides agree on whether it can be done, and on what becomes of it.
+fn agree(
+    done: Result<VersionId, bailey_tree::TreeError>,
+    next: Option<Model>,
+    head: &mut Option<VersionId>,
+    model: &mut Model,
+) {
+    match (done, next) {
+        (Ok(version), Some(next)) => (*head, *model) = (Some(version), next),
+        (Err(_), None) => {}
+        (done, next) => panic!("{done:?} is not {next:?}"),
+    }
+}
+
 /// Does the step on both sides; both must agree on whether it can be done.
-fn step(bench: &Bench, head: &mut Option<VersionId>, model: &mut Model, step: &Step) {
+fn step(bench: &Bench, head: &mut Option<VersionId>, model: &mut Model, versions: &[(VersionId, Model)], step: &Step) {
+    let store = &bench.store;
     match step {
+        Step::Copy(from, to) => {
+            let Some(base) = head.clone() else { return };
+            let source = Source { store, version: &base, inner: from };
+            agree(store.copy(Some(&base), source, to, &meta()), copied(model, from, to), head, model);
+        }
+        Step::Rename(from, to) => {
+            let Some(base) = head.clone() else { return };
+            agree(store.rename(&base, from, to, &meta()), moved(model, from, to), head, model);
+        }
+        Step::MakeFolder(path) => {
+            let free = model.get(path).is_none_or(|node| *node == Node::Folder);
+            let mut next = model.clone();
+            let next = (free && put(&mut next, path, Node::Folder).is_some()).then_some(next);
+            agree(store.make_folder(head.as_ref(), path, &meta()), next, head, model);
+        }
+        Step::Restore(path, number) => {
+            let Some((version, then)) = versions.get(number % versions.len().max(1)) else { return };
+            let things = taken(then, path);
+            let next = if things.is_empty() { None } else { placed(model, path, things) };
+            agree(store.restore(head.as_ref(), path, version, &meta()), next, head, model);
+        }
+        Step::Edit(path, start, new) => {
+            let Some(base) = head.clone() else { return };
+            let next = match model.get(path) {
+                Some(Node::File(content, executable)) if *start <= content.len() as u64 => {
+                    let at = usize::try_from(*start).unwrap();
+                    let edited = [&content[..at], new.as_slice(), &content[at..]].concat();
+                    let mut next = model.clone();
+                    next.insert(path.clone(), Node::File(edited, *executable));
+                    Some(next)
+                }
+                _ => None,
+            };
+            let patch = [Patch::Range { range: *start..*start, new: new.clone() }];
+            agree(store.patch_file(&base, path, &patch, None, 1 << 20, &meta()), next, head, model);
+        }
         Step::Write(path, content, executable) => {
             let written =
                 bench.store.write_file(head.as_ref(), path, &mut content.as_slice(), 1 << 20, *executable, &meta());
@@ -183,7 +287,7 @@ proptest! {
         let (mut head, mut model) = (None, Model::new());
         let mut versions = Vec::new();
         for one in &steps {
-            step(&bench, &mut head, &mut model, one);
+            step(&bench, &mut head, &mut model, &versions, one);
             if let Some(head) = &head {
                 versions.push((head.clone(), model.clone()));
             }

@@ -1,7 +1,11 @@
 use super::*;
 
+fn rendered(names: (Option<&str>, Option<&str>), before: &str, after: &str) -> String {
+    render(names, before, after, &mut Budget::default())
+}
+
 fn diff(before: &str, after: &str) -> String {
-    render((Some("f"), Some("f")), before, after)
+    rendered((Some("f"), Some("f")), before, after)
 }
 
 #[test]
@@ -24,11 +28,11 @@ fn near_changes_share_a_hunk_and_far_ones_do_not() {
 #[test]
 fn missing_sides_and_missing_line_ends() {
     assert_eq!(
-        render((None, Some("f")), "", "a"),
+        rendered((None, Some("f")), "", "a"),
         "--- /dev/null\n+++ b/f\n@@ -0,0 +1,1 @@\n+a\n\\ No newline at end of file\n"
     );
-    assert_eq!(render((Some("f"), None), "a\n", ""), "--- a/f\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-a\n");
-    assert!(render((Some("a\n+++ b/x"), None), "a\n", "").starts_with("--- a/a?+++ b/x\n"));
+    assert_eq!(rendered((Some("f"), None), "a\n", ""), "--- a/f\n+++ /dev/null\n@@ -1,1 +0,0 @@\n-a\n");
+    assert!(rendered((Some("a\n+++ b/x"), None), "a\n", "").starts_with("--- a/a?+++ b/x\n"));
 }
 
 #[test]
