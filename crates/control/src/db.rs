@@ -7,9 +7,14 @@
 //! CANCEL: a dropped future may still have its effect; nothing is ever half done.
 
 mod audit;
+mod identity;
+mod policy;
 mod refs;
 mod runs;
 mod sqlite;
+mod tenants;
+mod tree_meta;
+mod usage;
 
 #[cfg(test)]
 mod contract;
@@ -21,12 +26,27 @@ use bailey_policy::{Principal, RunCreatePermit, RunFacts, RunListPermit, RunRead
 use bailey_protocol::id::{RunId, VersionId};
 use bailey_protocol::path::BranchName;
 
-pub use audit::{AuditDecision, AuditEntry};
+pub use crate::standing::Rights;
+pub use audit::{
+    AuditAsk, AuditDb, AuditDecision, AuditEntry, AuditFilter, AuditFrom, AuditHead, AuditPiece, AuditScope,
+    AuditWindow,
+};
+pub use identity::{
+    Disabled, FORGOTTEN, ForgetScope, ForgottenNames, IdentityDb, KeyGrants, KeyHash, KeyRecord, MAX_IDENTITY_PAGE,
+    MAX_KEYS_PER_TENANT, NewKey, StandingRows, SubjectKnown, SubjectRecord, SubjectSeen, TenantRecord, UserForgotten,
+};
+pub use policy::{DECISION_MS, DecisionSeen, MAX_DECISIONS, MAX_DECISIONS_PER_TENANT, PolicyDb};
 pub use refs::RefMove;
 pub use runs::{
     Idempotency, IdempotencyKey, IdempotencyKeyError, NewRun, RunCreated, RunEnd, RunFailure, RunRecord, SpecSummary,
 };
-pub use sqlite::Sqlite;
+pub use sqlite::{Sqlite, tenant_policies, verify_audit};
+pub use tenants::TenantDb;
+pub(crate) use tree_meta::MAX_LABELLED;
+pub use tree_meta::{
+    BaselineRow, LabelRow, ProtectionRow, ShareGrants, TokenScope, TreeDb, TreeMetaRows, TreeTokenRow, TreeTokensHeld,
+};
+pub use usage::{Audited, Gone, NewPurge, PendingPurge, UsageDb};
 
 /// What every method gives.
 pub type DbFuture<'a, T> = Pin<Box<dyn Future<Output = Result<T, DbError>> + Send + 'a>>;
@@ -37,7 +57,7 @@ pub const IDEMPOTENCY_MS: u64 = 24 * 3600 * 1000;
 pub const MAX_PAGE: u32 = 200;
 
 /// A database.
-pub trait Db: fmt::Debug + Send + Sync {
+pub trait Db: AuditDb + IdentityDb + PolicyDb + TenantDb + TreeDb + UsageDb + fmt::Debug + Send + Sync {
     /// Records a run as running, and what was decided about it. With an idempotency key that was used before by this user: answers the first run,
     /// or [`DbError::IdempotencyConflict`] when the request was another.
     fn create_run<'a>(&'a self, permit: &'a RunCreatePermit, run: NewRun) -> DbFuture<'a, RunCreated>;
@@ -89,9 +109,6 @@ pub trait Db: fmt::Debug + Send + Sync {
     /// Moves refs by compare-and-swap: all of them, in order, or none ([`DbError::RefMoved`] names the first that was
     /// not where expected).
     fn move_refs(&self, moves: Vec<RefMove>) -> DbFuture<'_, ()>;
-
-    /// Appends to the audit.
-    fn audit(&self, entry: AuditEntry) -> DbFuture<'_, ()>;
 }
 
 /// Why the database did not do it. Nothing changed, unless the variant says otherwise.
@@ -108,11 +125,54 @@ pub enum DbError {
         /// Where it is now.
         head: Option<VersionId>,
     },
+    /// The branch is protected, and the move no promotion.
+    #[error("branch `{branch}` is protected")]
+    Protected {
+        /// The branch.
+        branch: BranchName,
+    },
+    /// Of two branches one would be a folder of the other, for git.
+    #[error("branch `{branch}` cannot be beside `{by}`")]
+    BranchTaken {
+        /// The one that was to be made.
+        branch: BranchName,
+        /// The one that is there.
+        by: BranchName,
+    },
+    /// There are as many as there may be.
+    #[error("there are {most} {what} already")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many there may be.
+        most: u32,
+    },
+    /// A permit's path lies in a store that is not the principal's.
+    #[error("`{path}` is in a store of somebody else")]
+    Foreign {
+        /// The path.
+        path: String,
+    },
+    /// The version was taken out of history.
+    #[error("version `{version}` was purged")]
+    Purged {
+        /// The version.
+        version: VersionId,
+    },
     /// The run is not running.
     #[error("run `{run}` is not running")]
     RunOver {
         /// The run.
         run: RunId,
+    },
+    /// The user is forgotten, and disabled.
+    #[error("the user is forgotten")]
+    Forgotten,
+    /// The tenant has as many keys as it may.
+    #[error("the tenant has {limit} keys, its limit")]
+    TooManyKeys {
+        /// Keys that one tenant may have at once.
+        limit: u32,
     },
     /// Too many writes are waiting.
     #[error("the database is too busy to {operation}")]

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
 use bailey_policy::{
-    Entitlement, PathReadPermit, PathWritePermit, Policies, Principal, ReadAction, RunCreatePermit, RunFacts, RunPlan,
+    PathFacts, PathReadPermit, PathWritePermit, Policies, Principal, ReadAction, RunCreatePermit, RunFacts, RunPlan,
     WriteAction,
 };
 use bailey_protocol::api::{RunResult, RunStatus, Usage};
@@ -49,19 +49,54 @@ macro_rules! suite {
             a_failed_write_spoils_no_other
             everything_is_there_after_a_reopen
             the_audit_takes_what_was_decided
+            each_tenant_has_its_own_chain
+            forgetting_is_itself_on_the_audit
+            a_protected_branch_moves_by_promotion_alone
+            branches_come_and_go
+            labels_are_kept_and_come_with_moves
+            with_every_rule_gone_no_foreign_branch_or_label_changes
+            tree_tokens_hold_until_they_end
+            baselines_are_numbered
+            subjects_are_remembered_with_their_age
+            what_an_operator_disabled_no_admin_enables
+            keys_are_the_tenants_own_and_end
+            what_is_noted_of_a_tenant_is_kept
+            quotas_are_set_changed_and_taken_back
+            only_a_side_branch_that_stands_still_is_let_go
+            what_is_kept_no_more_is_remembered_by_store
+            a_purge_moves_every_branch_or_is_none
+            a_purge_forgets_its_path_and_no_other
+            with_every_rule_gone_no_foreign_store_is_purged
         }
     };
 }
 pub(crate) use suite;
 
+pub(crate) mod audit;
+
+pub(crate) use audit::{each_tenant_has_its_own_chain, forgetting_is_itself_on_the_audit};
+mod identity;
+pub(crate) use identity::{
+    keys_are_the_tenants_own_and_end, subjects_are_remembered_with_their_age,
+    what_an_operator_disabled_no_admin_enables,
+};
+mod tenants;
+pub(crate) use tenants::what_is_noted_of_a_tenant_is_kept;
+mod tree_meta;
+pub(crate) use tree_meta::{
+    a_protected_branch_moves_by_promotion_alone, baselines_are_numbered, branches_come_and_go,
+    labels_are_kept_and_come_with_moves, tree_tokens_hold_until_they_end,
+    with_every_rule_gone_no_foreign_branch_or_label_changes,
+};
+mod usage;
+pub(crate) use usage::{
+    a_purge_forgets_its_path_and_no_other, a_purge_moves_every_branch_or_is_none,
+    only_a_side_branch_that_stands_still_is_let_go, quotas_are_set_changed_and_taken_back,
+    what_is_kept_no_more_is_remembered_by_store, with_every_rule_gone_no_foreign_store_is_purged,
+};
+
 fn principal(tenant: &str, user: &str) -> Principal {
-    Principal {
-        tenant: tenant.parse().unwrap(),
-        user: user.parse().unwrap(),
-        roles: [].into(),
-        entitlements: Entitlement::ALL.into(),
-        run: None,
-    }
+    Principal::new(tenant.parse().unwrap(), user.parse().unwrap())
 }
 
 fn policies() -> &'static Policies {
@@ -70,17 +105,25 @@ fn policies() -> &'static Policies {
 }
 
 fn may_run(who: &Principal) -> RunCreatePermit {
-    let plan = RunPlan { wall: WallKind::Container, template: "base".parse().unwrap(), root: false };
-    policies().create_run(who, &plan).unwrap()
+    let plan = RunPlan {
+        wall: WallKind::Container,
+        template: "base".parse().unwrap(),
+        root: false,
+        limits: bailey_protocol::limits::Limits::default(),
+    };
+    policies().judge(who, 0).create_run(&plan).unwrap()
 }
 
 fn may_write(who: &Principal, path: &str, branch: &str) -> PathWritePermit {
-    policies().write_path(who, WriteAction::Write, &path.parse().unwrap(), &branch.parse().unwrap()).unwrap()
+    policies()
+        .judge(who, 0)
+        .write_path(WriteAction::Write, &PathFacts::plain(path.parse().unwrap()), &branch.parse().unwrap())
+        .unwrap()
 }
 
 fn may_read(who: &Principal, path: &str, branch: &str) -> PathReadPermit {
     let branch = Revision::Branch(branch.parse().unwrap());
-    policies().read_path(who, ReadAction::Read, &path.parse().unwrap(), &branch).unwrap()
+    policies().judge(who, 0).read_path(ReadAction::Read, &PathFacts::plain(path.parse().unwrap()), &branch).unwrap()
 }
 
 fn run_id(n: u64) -> RunId {
@@ -92,7 +135,14 @@ fn version(n: u64) -> VersionId {
 }
 
 fn new_run(n: u64) -> NewRun {
-    NewRun { run: run_id(n), command: format!("echo {n}"), created_ms: n, idempotency: None, audit: vec![] }
+    NewRun {
+        run: run_id(n),
+        command: format!("echo {n}"),
+        mounts: vec![],
+        created_ms: n,
+        idempotency: None,
+        audit: vec![],
+    }
 }
 
 fn keyed(n: u64, key: &str, request: u8) -> NewRun {
@@ -103,6 +153,7 @@ fn keyed(n: u64, key: &str, request: u8) -> NewRun {
 fn exited(code: i32) -> RunEnd {
     RunEnd::Ended(RunResult {
         ending: Ending::Exited { code },
+        denied: None,
         limits_hit: vec![],
         output_dropped: 0,
         versions: vec![],
@@ -114,11 +165,11 @@ fn exited(code: i32) -> RunEnd {
 
 async fn read(db: &dyn Db, who: &Principal, run: &RunId) -> Option<RunRecord> {
     let facts = db.run_facts(who, run).await.unwrap()?;
-    db.run(&policies().read_run(who, &facts).unwrap()).await.unwrap()
+    db.run(&policies().judge(who, 0).read_run(&facts).unwrap()).await.unwrap()
 }
 
 async fn list(db: &dyn Db, who: &Principal, limit: u32, after: Option<&RunId>) -> Vec<RunId> {
-    let runs = db.runs(&policies().list_runs(who).unwrap(), limit, after).await.unwrap();
+    let runs = db.runs(&policies().judge(who, 0).list_runs().unwrap(), limit, after).await.unwrap();
     runs.into_iter().map(|record| record.facts.run).collect()
 }
 
@@ -155,11 +206,11 @@ pub(crate) async fn another_tenant_sees_nothing(dir: &Path, open: Open) {
     assert_eq!(db.run_facts(&eve, &run_id(2)).await.unwrap(), None);
     assert!(list(&*db, &eve, 10, None).await.is_empty());
     // A permit for made-up facts reaches the principal's tenant only.
-    let facts = RunFacts { run: run_id(1), tenant: eve.tenant.clone(), user: eve.user.clone() };
-    assert_eq!(db.run(&policies().read_run(&eve, &facts).unwrap()).await.unwrap(), None);
+    let facts = RunFacts::plain(run_id(1), eve.tenant.clone(), eve.user.clone());
+    assert_eq!(db.run(&policies().judge(&eve, 0).read_run(&facts).unwrap()).await.unwrap(), None);
     let weak = Policies::weakened("permit (principal, action, resource);", &[]).unwrap();
     let facts = RunFacts { tenant: ana.tenant.clone(), ..facts };
-    assert_eq!(db.run(&weak.read_run(&eve, &facts).unwrap()).await.unwrap(), None);
+    assert_eq!(db.run(&weak.judge(&eve, 0).read_run(&facts).unwrap()).await.unwrap(), None);
     let ended = db.end_run(&may_run(&eve), &run_id(1), exited(0), vec![], 9).await;
     assert!(matches!(ended, Err(DbError::RunOver { .. })), "{ended:?}");
     assert_eq!(read(&*db, &ana, &run_id(1)).await.unwrap().status(), RunStatus::Running);
@@ -291,7 +342,10 @@ pub(crate) async fn refs_move_by_compare_and_swap(dir: &Path, open: Open) {
     assert_eq!(head(&*db, &ana, "/tenants/acme/y", "other").await, None);
     // A version names itself.
     let at = Revision::Version(version(9));
-    let permit = policies().read_path(&ana, ReadAction::Read, &"/tenants/acme".parse().unwrap(), &at).unwrap();
+    let permit = policies()
+        .judge(&ana, 0)
+        .read_path(ReadAction::Read, &PathFacts::plain("/tenants/acme".parse().unwrap()), &at)
+        .unwrap();
     assert_eq!(db.resolve(&permit.scope().unwrap()).await.unwrap(), Some(version(9)));
 }
 
@@ -375,11 +429,11 @@ pub(crate) async fn with_every_rule_gone_no_foreign_ref_moves(dir: &Path, open: 
     let mine = may_write(&ana, "/tenants/acme/x", "main");
     db.move_refs(vec![RefMove::new(&mine, None, version(1)).unwrap()]).await.unwrap();
     let weak = Policies::weakened("permit (principal, action, resource);", &[]).unwrap();
-    let path = "/tenants/acme/x".parse().unwrap();
-    let write = weak.write_path(&eve, WriteAction::Write, &path, &BranchName::main()).unwrap();
+    let path = PathFacts::plain("/tenants/acme/x".parse().unwrap());
+    let write = weak.judge(&eve, 0).write_path(WriteAction::Write, &path, &BranchName::main()).unwrap();
     assert!(RefMove::new(&write, Some(version(1)), version(2)).is_err());
     assert!(RefMove::side_branch(&write, &run_id(1), None, version(2)).is_err());
-    let read = weak.read_path(&eve, ReadAction::Read, &path, &Revision::Branch(BranchName::main())).unwrap();
+    let read = weak.judge(&eve, 0).read_path(ReadAction::Read, &path, &Revision::Branch(BranchName::main())).unwrap();
     assert!(read.scope().is_err());
     assert_eq!(head(&*db, &ana, "/tenants/acme/x", "main").await, Some(version(1)));
 }
@@ -421,8 +475,8 @@ pub(crate) async fn the_audit_takes_what_was_decided(dir: &Path, open: Open) {
     let (db, ana) = (open(dir), principal("acme", "ana"));
     let permit = may_run(&ana);
     db.audit(AuditEntry::allowed(permit.grant(), "ok", None, 5)).await.unwrap();
-    let path = "/tenants/globex/x".parse().unwrap();
-    let denied = policies().write_path(&ana, WriteAction::Write, &path, &BranchName::main()).unwrap_err();
+    let path = PathFacts::plain("/tenants/globex/x".parse().unwrap());
+    let denied = policies().judge(&ana, 0).write_path(WriteAction::Write, &path, &BranchName::main()).unwrap_err();
     db.audit(AuditEntry::denied(&ana, &denied, None, 6)).await.unwrap();
     let audit = vec![AuditEntry::allowed(permit.grant(), "", None, 7)];
     db.create_run(&permit, NewRun { audit, ..new_run(1) }).await.unwrap();

@@ -4,6 +4,7 @@ use bailey_policy::RunFacts;
 use bailey_protocol::api::{RunResult, RunStatus, RunSummary, Usage};
 use bailey_protocol::id::{RunId, TemplateName};
 use bailey_protocol::node::Ending;
+use bailey_protocol::path::TreePath;
 use bailey_protocol::wall::WallKind;
 use serde::{Deserialize, Serialize};
 
@@ -54,6 +55,8 @@ pub struct NewRun {
     pub run: RunId,
     /// Program and arguments; cut to 200 bytes.
     pub command: String,
+    /// What it is given of the tree.
+    pub mounts: Vec<TreePath>,
     /// Milliseconds since 1970.
     pub created_ms: u64,
     /// Present when the client sent a key.
@@ -87,6 +90,7 @@ impl RunEnd {
     pub fn node_restarted() -> Self {
         Self::Ended(RunResult {
             ending: Ending::NodeRestarted,
+            denied: None,
             limits_hit: Vec::new(),
             output_dropped: 0,
             versions: Vec::new(),

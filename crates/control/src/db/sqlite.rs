@@ -4,17 +4,24 @@
 //! fsync; another owns the reading connection. A write is answered after its commit.
 
 mod audit;
+mod forget;
+mod identity;
+mod policy;
 mod refs;
 mod runs;
 mod schema;
+mod tenants;
+mod tree_meta;
+mod usage;
 mod worker;
 
 #[cfg(test)]
 mod tests;
 
 use std::path::Path;
+use std::sync::Arc;
 
-use bailey_policy::{Principal, RunCreatePermit, RunFacts, RunListPermit, RunReadPermit, StoreScope};
+use bailey_policy::{Principal, RunCreatePermit, RunFacts, RunListPermit, RunOrigin, RunReadPermit, StoreScope};
 use bailey_protocol::id::{RunId, VersionId};
 use bailey_protocol::path::{BranchName, Revision};
 
@@ -22,13 +29,22 @@ use super::{
     AuditEntry, Db, DbError, DbFuture, Idempotency, MAX_PAGE, NewRun, RefMove, RunCreated, RunEnd, RunRecord,
     SpecSummary,
 };
+use crate::clock::Rng;
+use audit::{Appended, Salts};
 use worker::Worker;
+
+pub use audit::verify_audit;
+pub use policy::tenant_policies;
 
 /// The embedded database. Dropping it waits for the writes that were accepted.
 #[derive(Debug)]
 pub struct Sqlite {
     writer: Worker,
     reader: Worker,
+    /// Draws the audit's salts.
+    rng: Rng,
+    /// Rows of the audit.
+    appended: Arc<Appended>,
 }
 
 impl Sqlite {
@@ -39,19 +55,27 @@ impl Sqlite {
     pub fn open(file: &Path) -> Result<Self, DbError> {
         let writer = schema::open(file)?;
         let reader = schema::open_reader(file)?;
-        Ok(Self { writer: Worker::writer(writer)?, reader: Worker::reader(reader)? })
+        let (writer, reader) = (Worker::writer(writer)?, Worker::reader(reader)?);
+        Ok(Self { writer, reader, rng: Rng::system(), appended: Arc::default() })
+    }
+
+    fn salts(&self) -> Salts {
+        Salts::counted(self.rng.clone(), Arc::clone(&self.appended))
     }
 }
 
 impl Db for Sqlite {
     fn create_run<'a>(&'a self, permit: &'a RunCreatePermit, run: NewRun) -> DbFuture<'a, RunCreated> {
-        let facts = RunFacts { run: run.run.clone(), tenant: permit.tenant().clone(), user: permit.user().clone() };
+        let origin = RunOrigin { credential: permit.grant().credential().clone(), mounts: run.mounts.clone() };
+        let facts = RunFacts::plain(run.run.clone(), permit.tenant().clone(), permit.user().clone());
+        let facts = RunFacts { origin: Some(origin), ..facts };
         let spec = SpecSummary {
             command: runs::cut(&run.command).to_owned(),
             wall: permit.wall(),
             template: permit.template().clone(),
             root: permit.plan().root,
         };
+        let salts = self.salts();
         self.writer.call("create a run", move |db| {
             let created = runs::create(db, &facts, &spec, &run)?;
             let answered = match &created {
@@ -59,7 +83,7 @@ impl Db for Sqlite {
                 RunCreated::Replayed(first) => first,
             };
             for entry in run.audit {
-                audit::append(db, &AuditEntry { outcome: answered.to_string(), ..entry })?;
+                audit::append(db, &salts, &AuditEntry { outcome: answered.to_string(), ..entry })?;
             }
             Ok(created)
         })
@@ -83,7 +107,7 @@ impl Db for Sqlite {
         moves: Vec<RefMove>,
         now_ms: u64,
     ) -> DbFuture<'a, ()> {
-        let facts = RunFacts { run: run.clone(), tenant: permit.tenant().clone(), user: permit.user().clone() };
+        let facts = RunFacts::plain(run.clone(), permit.tenant().clone(), permit.user().clone());
         self.writer.call("end a run", move |db| {
             refs::apply(db, &moves)?;
             runs::end(db, &facts, &end, now_ms)
@@ -131,9 +155,5 @@ impl Db for Sqlite {
 
     fn move_refs(&self, moves: Vec<RefMove>) -> DbFuture<'_, ()> {
         self.writer.call("move refs", move |db| refs::apply(db, &moves))
-    }
-
-    fn audit(&self, entry: AuditEntry) -> DbFuture<'_, ()> {
-        self.writer.call("write the audit", move |db| audit::append(db, &entry))
     }
 }

@@ -1,15 +1,17 @@
 //! The runs and idempotency tables.
 
-use bailey_policy::RunFacts;
+use bailey_policy::{RunFacts, RunOrigin};
 use bailey_protocol::id::{RunId, TenantId, UserId};
+use bailey_protocol::path::TreePath;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use serde::Serialize;
 
+use super::forget;
 use super::worker::{DbFault, loaded, parse, stored};
 use crate::db::runs::MAX_COMMAND_BYTES;
 use crate::db::{DbError, IDEMPOTENCY_MS, Idempotency, NewRun, RunCreated, RunEnd, RunRecord, SpecSummary};
 
-const COLUMNS: &str = "id, tenant, user, spec, created_ms, ended_ms, outcome";
+const COLUMNS: &str = "id, tenant, user, origin, spec, created_ms, ended_ms, outcome";
 
 pub(super) fn create(
     db: &Connection,
@@ -17,6 +19,7 @@ pub(super) fn create(
     spec: &SpecSummary,
     new: &NewRun,
 ) -> Result<RunCreated, DbFault> {
+    forget::refuse(db, &facts.tenant, &facts.user)?;
     if let Some(idempotency) = &new.idempotency {
         forget_old_keys(db, new.created_ms)?;
         if let Some(first) = earlier(db, &facts.tenant, &facts.user, idempotency, new.created_ms)? {
@@ -34,9 +37,15 @@ pub(super) fn create(
             stored(new.created_ms),
         ])?;
     }
-    db.prepare_cached("INSERT INTO runs (id, tenant, user, spec, created_ms) VALUES (?1, ?2, ?3, ?4, ?5)")?.execute(
-        params![facts.run.as_str(), facts.tenant.as_str(), facts.user.as_str(), json(spec)?, stored(new.created_ms)],
-    )?;
+    db.prepare_cached("INSERT INTO runs (id, tenant, user, origin, spec, created_ms) VALUES (?1, ?2, ?3, ?4, ?5, ?6)")?
+        .execute(params![
+            facts.run.as_str(),
+            facts.tenant.as_str(),
+            facts.user.as_str(),
+            facts.origin.as_ref().map(json).transpose()?,
+            json(spec)?,
+            stored(new.created_ms)
+        ])?;
     Ok(RunCreated::New)
 }
 
@@ -84,11 +93,15 @@ pub(super) fn end(db: &Connection, facts: &RunFacts, end: &RunEnd, now_ms: u64) 
 }
 
 pub(super) fn facts(db: &Connection, tenant: &TenantId, run: &RunId) -> Result<Option<RunFacts>, DbFault> {
-    let user: Option<String> = db
-        .prepare_cached("SELECT user FROM runs WHERE id = ?1 AND tenant = ?2")?
-        .query_row(params![run.as_str(), tenant.as_str()], |row| row.get(0))
+    let found: Option<(String, Option<String>)> = db
+        .prepare_cached("SELECT user, origin FROM runs WHERE id = ?1 AND tenant = ?2")?
+        .query_row(params![run.as_str(), tenant.as_str()], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    user.map(|user| Ok(RunFacts { run: run.clone(), tenant: tenant.clone(), user: parse(&user)? })).transpose()
+    let facts = |(user, found): (String, Option<String>)| {
+        let facts = RunFacts::plain(run.clone(), tenant.clone(), parse(&user)?);
+        Ok(RunFacts { origin: origin(found)?, ..facts })
+    };
+    found.map(facts).transpose()
 }
 
 pub(super) fn read(db: &Connection, tenant: &TenantId, run: &RunId) -> Result<Option<RunRecord>, DbFault> {
@@ -130,16 +143,32 @@ pub(super) fn cut(command: &str) -> &str {
     command.get(..end.unwrap_or(0)).unwrap_or("")
 }
 
-type Columns = (String, String, String, String, i64, Option<i64>, Option<String>);
-
-fn columns(row: &Row<'_>) -> rusqlite::Result<Columns> {
-    Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?, row.get(6)?))
+/// Forgets that runs were given `path`, or what is below it. Who asked for them stays.
+pub(super) fn forget_mounts(db: &Connection, tenant: &TenantId, path: &TreePath) -> Result<(), DbFault> {
+    db.prepare_cached(
+        "UPDATE runs SET origin = json_set(origin, '$.mounts', json('[]')) WHERE tenant = ?1 AND EXISTS (
+             SELECT 1 FROM json_each(origin, '$.mounts')
+             WHERE value = ?2 OR substr(value, 1, length(?2) + 1) = ?2 || '/')",
+    )?
+    .execute(params![tenant.as_str(), path.as_str()])?;
+    Ok(())
 }
 
-fn record((id, tenant, user, spec, created_ms, ended_ms, outcome): Columns) -> Result<RunRecord, DbFault> {
+fn origin(stored: Option<String>) -> Result<Option<RunOrigin>, DbFault> {
+    let origin = stored.map(|text| serde_json::from_str(&text)).transpose();
+    origin.map_err(|error| DbFault::Corrupt(error.to_string()))
+}
+
+type Columns = (String, String, String, Option<String>, String, i64, Option<i64>, Option<String>);
+
+fn columns(row: &Row<'_>) -> rusqlite::Result<Columns> {
+    Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?, row.get(6)?, row.get(7)?))
+}
+
+fn record((id, tenant, user, from, spec, created_ms, ended_ms, outcome): Columns) -> Result<RunRecord, DbFault> {
     let wrong = |error: serde_json::Error| DbFault::Corrupt(error.to_string());
     Ok(RunRecord {
-        facts: RunFacts { run: parse(&id)?, tenant: parse(&tenant)?, user: parse(&user)? },
+        facts: RunFacts { origin: origin(from)?, ..RunFacts::plain(parse(&id)?, parse(&tenant)?, parse(&user)?) },
         spec: serde_json::from_str(&spec).map_err(wrong)?,
         created_ms: loaded(created_ms),
         ended_ms: ended_ms.map(loaded),

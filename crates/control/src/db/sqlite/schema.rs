@@ -15,7 +15,23 @@ use crate::db::DbError;
 const APPLICATION_ID: i64 = 0x6261_696c;
 
 /// One step for each schema version, in order. Never change one that was released: add another.
-const MIGRATIONS: [&str; 1] = ["
+const MIGRATIONS: &[&str] = &[
+    FIRST,
+    super::audit::TABLES,
+    include_str!("schema/identity.sql"),
+    super::tree_meta::TABLES,
+    super::usage::TABLES,
+    super::policy::TABLES,
+    include_str!("schema/accounts.sql"),
+    super::tenants::TABLES,
+    RUN_ORIGINS,
+    super::usage::PURGED,
+    super::forget::TABLES,
+    ISSUED,
+    super::policy::TOLD,
+];
+
+const FIRST: &str = "
 CREATE TABLE runs (
     id TEXT PRIMARY KEY,
     tenant TEXT NOT NULL,
@@ -62,7 +78,16 @@ CREATE TABLE audit (
     policies TEXT NOT NULL,
     outcome TEXT NOT NULL
 ) STRICT;
-"];
+";
+
+/// What a run was asked for with, and given of the tree; absent of older ones.
+const RUN_ORIGINS: &str = "ALTER TABLE runs ADD COLUMN origin TEXT;";
+
+/// When the token was issued that said what is known of a subject. Of older rows it was so when it was seen, at the latest.
+const ISSUED: &str = "
+ALTER TABLE subjects ADD COLUMN issued_s INTEGER NOT NULL DEFAULT 0;
+UPDATE subjects SET issued_s = last_ms / 1000;
+";
 
 const OPEN: &str = "open the database";
 
@@ -76,6 +101,10 @@ pub(super) fn open(file: &Path) -> Result<Connection, DbError> {
     set("journal_mode", "WAL")
         .and_then(|()| set("synchronous", "FULL"))
         .and_then(|()| set("journal_size_limit", "67108864"))
+        // What is purged leaves no copy in the file.
+        .and_then(|()| set("secure_delete", "ON"))
+        // Nor one beside the file.
+        .and_then(|()| set("temp_store", "MEMORY"))
         .map_err(|error| storage(OPEN, error))?;
     migrate(&mut db)?;
     if let Some(folder) = file.parent() {

@@ -1,33 +1,41 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
-use bailey_policy::{Entitlement, Policies, RunPlan};
+use bailey_policy::{Policies, RunPlan};
 use bailey_protocol::wall::WallKind;
 use rusqlite::Connection;
 
 use super::*;
+use crate::db::tree_meta::TreeDb as _;
+use crate::db::{AuditDb as _, AuditEntry, UsageDb as _};
 
 mod contract {
     crate::db::contract::suite!(|dir| std::sync::Arc::new(crate::db::Sqlite::open(&dir.join("bailey.db")).unwrap()));
 }
 
 fn ana() -> Principal {
-    Principal {
-        tenant: "acme".parse().unwrap(),
-        user: "ana".parse().unwrap(),
-        roles: [].into(),
-        entitlements: Entitlement::ALL.into(),
-        run: None,
-    }
+    Principal::new("acme".parse().unwrap(), "ana".parse().unwrap())
 }
 
 fn may_run() -> RunCreatePermit {
-    let plan = RunPlan { wall: WallKind::Container, template: "base".parse().unwrap(), root: false };
-    Policies::new(&[]).unwrap().create_run(&ana(), &plan).unwrap()
+    let plan = RunPlan {
+        wall: WallKind::Container,
+        template: "base".parse().unwrap(),
+        root: false,
+        limits: bailey_protocol::limits::Limits::default(),
+    };
+    Policies::new(&[]).unwrap().judge(&ana(), 0).create_run(&plan).unwrap()
 }
 
 fn new_run(n: u64) -> NewRun {
-    NewRun { run: RunId::mint(n, [7; 10]), command: "x".repeat(200), created_ms: n, idempotency: None, audit: vec![] }
+    NewRun {
+        run: RunId::mint(n, [7; 10]),
+        command: "x".repeat(200),
+        mounts: vec![],
+        created_ms: n,
+        idempotency: None,
+        audit: vec![],
+    }
 }
 
 fn set_max_pages(db: &Connection, pages: i64) -> rusqlite::Result<()> {
@@ -35,7 +43,7 @@ fn set_max_pages(db: &Connection, pages: i64) -> rusqlite::Result<()> {
 }
 
 async fn count(db: &Sqlite) -> usize {
-    db.runs(&Policies::new(&[]).unwrap().list_runs(&ana()).unwrap(), MAX_PAGE, None).await.unwrap().len()
+    db.runs(&Policies::new(&[]).unwrap().judge(&ana(), 0).list_runs().unwrap(), MAX_PAGE, None).await.unwrap().len()
 }
 
 #[tokio::test]
@@ -48,6 +56,8 @@ async fn d05_a_full_disk_is_said_and_gets_well_again() {
     let db = Sqlite {
         writer: Worker::writer(raw).unwrap(),
         reader: Worker::reader(schema::open_reader(&file).unwrap()).unwrap(),
+        rng: Rng::system(),
+        appended: Arc::default(),
     };
     let permit = may_run();
     let mut kept = 0;
@@ -141,7 +151,7 @@ async fn a_damaged_row_is_an_error_and_not_a_run() {
     let db = Sqlite::open(&file).unwrap();
     db.create_run(&may_run(), new_run(1)).await.unwrap();
     Connection::open(&file).unwrap().execute("UPDATE runs SET spec = '{}'", []).unwrap();
-    let runs = db.runs(&Policies::new(&[]).unwrap().list_runs(&ana()).unwrap(), 10, None).await;
+    let runs = db.runs(&Policies::new(&[]).unwrap().judge(&ana(), 0).list_runs().unwrap(), 10, None).await;
     assert!(matches!(runs, Err(DbError::Corrupt { .. })), "{runs:?}");
 }
 
@@ -156,9 +166,55 @@ async fn the_audit_is_in_order_and_complete() {
         answer.unwrap();
     }
     let raw = Connection::open(&file).unwrap();
-    let row =
-        raw.query_row("SELECT count(*), min(seq), max(seq), group_concat(DISTINCT policies) FROM audit", [], |row| {
-            Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?, row.get::<_, String>(3)?))
-        });
-    assert_eq!(row.unwrap(), (100, 1, 100, "own-tenant".to_owned()));
+    let row = raw.query_row(
+        "SELECT count(*), min(seq), max(seq), group_concat(DISTINCT policies) FROM audit_rows",
+        [],
+        |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?, row.get::<_, String>(3)?)),
+    );
+    assert_eq!(row.unwrap(), (100, 1, 100, r#"["own-tenant"]"#.to_owned()));
+}
+
+#[tokio::test]
+async fn o1_what_a_purge_forgot_is_in_no_part_of_the_file_wherever_rows_were_moved() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("bailey.db");
+    let db = Sqlite::open(&file).unwrap();
+    let mut who = ana();
+    who.roles.insert("admin".to_owned());
+    let policies = Policies::new(&[]).unwrap();
+    let judge = |path: &str| {
+        let facts = bailey_policy::PathFacts::plain(path.parse().unwrap());
+        policies.judge(&who, 0).label(&facts).unwrap()
+    };
+    let secret = "canary-9d1e";
+    // Keys that come in between have rows moved from page to page.
+    let names: Vec<String> = (0..900_u64).map(|n| format!("{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15))).collect();
+    for (n, name) in names.iter().enumerate() {
+        let path = if n % 3 == 0 { format!("/tenants/acme/{secret}/{name}") } else { format!("/tenants/acme/{name}") };
+        db.set_labels(&judge(&path), &["confidential".parse().unwrap()].into()).await.unwrap();
+        if n % 4 == 0 {
+            db.set_labels(&judge(&path), &[].into()).await.unwrap();
+        }
+    }
+    let facts = bailey_policy::PathFacts::plain(format!("/tenants/acme/{secret}").parse().unwrap());
+    let permit = Policies::new(&[]).unwrap().judge(&who, 0).purge(&facts).unwrap();
+    let purge = crate::db::NewPurge {
+        id: bailey_protocol::purge::PurgeId::mint(1, [3; 10]),
+        path_sha256: String::new(),
+        asked_by_sha256: String::new(),
+        asked_ms: 1,
+        moves: Vec::new(),
+        versions: 0,
+        audited: crate::db::Audited::default(),
+        receipt: AuditEntry::allowed(permit.grant(), "", None, 1).unnamed(),
+    };
+    let holds = || {
+        let read = |name: &str| std::fs::read(dir.path().join(name)).unwrap_or_default();
+        let bytes = [read("bailey.db"), read("bailey.db-wal")].concat();
+        bytes.windows(secret.len()).filter(|part| *part == secret.as_bytes()).count()
+    };
+    assert!(holds() > 0);
+    db.begin_purge(&permit, purge).await.unwrap();
+    db.scrub().await.unwrap();
+    assert_eq!(holds(), 0);
 }

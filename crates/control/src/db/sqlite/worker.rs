@@ -5,6 +5,7 @@
 //! ```
 //!
 //! A job that fails is undone alone. A commit that fails answers its error to everybody in it, and nothing of it stays.
+//! What cannot be done in a transaction is done after the commit of those it waited with.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -23,7 +24,13 @@ const BATCH: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Does its work (unless there is nothing to do it on), and gives what answers the caller once the commit is known.
-type Job = Box<dyn FnOnce(Result<&Connection, DbError>) -> Answer + Send>;
+type Work = Box<dyn FnOnce(Result<&Connection, DbError>) -> Answer + Send>;
+
+struct Job {
+    /// Outside of any transaction.
+    alone: bool,
+    work: Work,
+}
 
 struct Answer {
     error: Option<DbError>,
@@ -42,7 +49,11 @@ impl Worker {
         Self::start("db-writer", move |mut jobs| {
             let mut batch = Vec::with_capacity(BATCH);
             while jobs.blocking_recv_many(&mut batch, BATCH) > 0 {
-                commit(&db, batch.drain(..));
+                let (alone, together): (Vec<Job>, Vec<Job>) = batch.drain(..).partition(|job| job.alone);
+                if !together.is_empty() {
+                    commit(&db, together);
+                }
+                alone.into_iter().for_each(|job| ((job.work)(Ok(&db)).send)(None));
             }
         })
     }
@@ -50,7 +61,7 @@ impl Worker {
     pub(super) fn reader(db: Connection) -> Result<Self, DbError> {
         Self::start("db-reader", move |mut jobs| {
             while let Some(job) = jobs.blocking_recv() {
-                (job(Ok(&db)).send)(None);
+                ((job.work)(Ok(&db)).send)(None);
             }
         })
     }
@@ -72,9 +83,27 @@ impl Worker {
         operation: &'static str,
         work: impl FnOnce(&Connection) -> Result<T, DbFault> + Send + 'static,
     ) -> DbFuture<'a, T> {
+        self.queue(operation, false, work)
+    }
+
+    /// The same, in no transaction.
+    pub(super) fn call_alone<'a, T: Send + 'static>(
+        &'a self,
+        operation: &'static str,
+        work: impl FnOnce(&Connection) -> Result<T, DbFault> + Send + 'static,
+    ) -> DbFuture<'a, T> {
+        self.queue(operation, true, work)
+    }
+
+    fn queue<'a, T: Send + 'static>(
+        &'a self,
+        operation: &'static str,
+        alone: bool,
+        work: impl FnOnce(&Connection) -> Result<T, DbFault> + Send + 'static,
+    ) -> DbFuture<'a, T> {
         Box::pin(async move {
             let (tx, rx) = oneshot::channel();
-            let job: Job = Box::new(move |db| {
+            let work: Work = Box::new(move |db| {
                 let result = db.and_then(|db| work(db).map_err(|fault| fault.at(operation)));
                 let error = result.as_ref().err().cloned();
                 let send = Box::new(move |failed: Option<DbError>| {
@@ -84,7 +113,7 @@ impl Worker {
                 Answer { error, send }
             });
             let jobs = self.jobs.as_ref().ok_or(DbError::Closed { operation })?;
-            match tokio::time::timeout(PATIENCE, jobs.send(job)).await {
+            match tokio::time::timeout(PATIENCE, jobs.send(Job { alone, work })).await {
                 Ok(Ok(())) => rx.await.unwrap_or(Err(DbError::Closed { operation })),
                 Ok(Err(_closed)) => Err(DbError::Closed { operation }),
                 Err(_elapsed) => Err(DbError::Busy { operation }),
@@ -110,13 +139,13 @@ impl Drop for Worker {
     }
 }
 
-fn commit(db: &Connection, batch: impl Iterator<Item = Job>) {
+fn commit(db: &Connection, batch: Vec<Job>) {
     let mut failed = run_sql(db, "BEGIN IMMEDIATE").err();
     let mut answers = Vec::with_capacity(BATCH);
     for job in batch {
         failed = failed.or_else(|| run_sql(db, "SAVEPOINT job").err());
         // INVARIANT: after a failure nothing more is done, as outside a transaction it would stay.
-        let answer = job(failed.clone().map_or(Ok(db), Err));
+        let answer = (job.work)(failed.clone().map_or(Ok(db), Err));
         if failed.is_none() {
             failed = close_job(db, answer.error);
         }
@@ -150,6 +179,7 @@ fn run_sql(db: &Connection, sql: &str) -> Result<(), DbError> {
 }
 
 /// Why a job failed, before it is known as which operation.
+#[derive(Debug)]
 pub(super) enum DbFault {
     /// As it is.
     Plain(DbError),
@@ -160,7 +190,7 @@ pub(super) enum DbFault {
 }
 
 impl DbFault {
-    fn at(self, operation: &'static str) -> DbError {
+    pub(super) fn at(self, operation: &'static str) -> DbError {
         match self {
             Self::Plain(error) => error,
             Self::Sql(error) => storage(operation, error),
