@@ -31,19 +31,25 @@ use tokio_util::sync::CancellationToken;
 async fn main() {
     let runs: usize = std::env::args().nth(1).map_or(500, |count| count.parse().unwrap());
     let folder = tempfile::tempdir_in(".").unwrap();
-    let issuer = Issuer::open(folder.path(), rustix::process::getuid().as_raw()).unwrap();
+    let issuer = Arc::new(Issuer::open(folder.path(), rustix::process::getuid().as_raw()).unwrap());
     let (orders, received) = mpsc::channel(16);
+    let (git_orders, _nobody) = mpsc::channel(1);
     let parts = Parts {
         config: ControlConfig::new("base".parse().unwrap()),
         policies: Policies::new(&[]).unwrap(),
+        prover: None,
         authenticator: issuer.authenticator(),
+        issuer: Arc::clone(&issuer),
+        keepers: Vec::new(),
         jwks: issuer.jwks().unwrap(),
         db: Arc::new(Sqlite::open(&folder.path().join("bailey.db")).unwrap()),
         trees: Trees::open(&folder.path().join("trees")).unwrap(),
         logs: EventLogs::open(&folder.path().join("runs")).unwrap(),
         node: orders,
+        git: git_orders,
         clock: Clock::system(),
         rng: Rng::system(),
+        audit_signer: issuer.audit_signer(),
     };
     let control = Control::start(parts).await.unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

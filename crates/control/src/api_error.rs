@@ -4,11 +4,13 @@
 
 use std::borrow::Cow;
 use std::error::Error;
+use std::time::Duration;
 
 use bailey_protocol::api::ErrorBody;
-use bailey_protocol::id::{IdError, RequestId};
+use bailey_protocol::id::{IdError, RequestId, TenantId};
+use bailey_protocol::purge::PurgeId;
 
-mod mapping;
+pub(crate) mod mapping;
 
 /// What the caller can do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub enum ErrorKind {
     MethodNotAllowed,
     /// Send it sooner.
     TooSlow,
+    /// Nothing: it was there, and will not be again.
+    Gone,
     /// Read again, then decide again.
     Conflict,
     /// Read again: what the request was based on has changed.
@@ -57,6 +61,7 @@ impl ErrorKind {
             Self::MethodNotAllowed => 405,
             Self::TooSlow => 408,
             Self::Conflict => 409,
+            Self::Gone => 410,
             Self::Changed => 412,
             Self::TooLarge => 413,
             Self::UnsupportedMedia => 415,
@@ -84,6 +89,7 @@ impl ErrorKind {
             | Self::MethodNotAllowed
             | Self::TooSlow
             | Self::Conflict
+            | Self::Gone
             | Self::Changed
             | Self::RangeUnsatisfiable
             | Self::Internal => None,
@@ -105,9 +111,22 @@ pub struct ApiError {
     pub hint: Cow<'static, str>,
     /// For a denial: the policies that decided.
     pub policies: Vec<String>,
+    /// What few errors tell.
+    pub details: Option<Box<Details>>,
+    /// When to try again, where that is known better than from the kind.
+    pub wait: Option<Duration>,
     /// For the log only.
     #[source]
     pub cause: Option<Box<dyn Error + Send + Sync>>,
+}
+
+/// What few errors tell.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Details {
+    /// For a conflict: what both sides changed, as paths in their store; at most 1,000.
+    pub paths: Vec<String>,
+    /// For a version that was purged: by which purge.
+    pub purge: Option<PurgeId>,
 }
 
 /// Longest message in an answer, in characters: input that is echoed may be large.
@@ -127,7 +146,7 @@ impl ApiError {
             message.truncate(end);
             message.push('…');
         }
-        Self { kind, code, message, hint: hint.into(), policies: Vec::new(), cause: None }
+        Self { kind, code, message, hint: hint.into(), policies: Vec::new(), details: None, wait: None, cause: None }
     }
 
     /// The request cannot be carried out as it is.
@@ -148,6 +167,19 @@ impl ApiError {
         Self::not_found("there is no such run", "List your runs with GET /v1/runs.")
     }
 
+    /// Nobody of such a tenant was ever seen. For operators only: to others every tenant but their own is the same.
+    #[must_use]
+    pub fn unknown_tenant(tenant: &TenantId) -> Self {
+        let message = format!("nobody of a tenant `{tenant}` was ever seen");
+        Self::new(ErrorKind::NotFound, "unknown_tenant", message, "List tenants with GET /v1/operator/tenants.")
+    }
+
+    /// The purge does not exist, or is another tenant's.
+    #[must_use]
+    pub fn purge_not_found() -> Self {
+        Self::not_found("there is no such purge", "Use the id that POST /v1/purges answered.")
+    }
+
     /// A bug or a broken machine. The operator finds `cause` in the log.
     #[must_use]
     pub fn internal(cause: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
@@ -162,16 +194,28 @@ impl ApiError {
         self
     }
 
-    /// The body of the answer.
+    /// Seconds after which to try again, where waiting is what helps.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<u64> {
+        let known = self.wait.map(|wait| wait.as_secs() + u64::from(wait.subsec_nanos() > 0));
+        known.or(self.kind.retry_after().map(u64::from))
+    }
+
+    /// The body of the answer, without what only the front knows: see `http::error_answer`.
     #[must_use]
     pub fn body(&self, request_id: &RequestId) -> ErrorBody {
+        let Details { paths, purge } = self.details.as_deref().cloned().unwrap_or_default();
         ErrorBody {
             code: self.kind.status(),
             error: self.code.to_owned(),
             message: self.message.clone(),
             hint: self.hint.clone().into_owned(),
             request_id: request_id.clone(),
+            operation: None,
+            see: Vec::new(),
+            purge,
             policies: self.policies.clone(),
+            paths,
         }
     }
 

@@ -110,12 +110,17 @@ impl EventLogs {
         Ok(EventWriter::new(file, 0, 0))
     }
 
-    /// Takes away the log of a run that was not made after all. Blocks.
+    /// Takes away the log of a run, if there is one. Blocks.
     ///
     /// # Errors
     /// When the file cannot be removed.
     pub fn remove(&self, run: &RunId) -> Result<(), EventLogError> {
-        std::fs::remove_file(self.path(run)).map_err(|cause| EventLogError::Remove { run: run.clone(), cause })
+        match std::fs::remove_file(self.path(run)) {
+            Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
+                Err(EventLogError::Remove { run: run.clone(), cause })
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// Gives the log of a run that is over its last event, should a crash have kept it from getting there. A line cut

@@ -8,17 +8,34 @@
 
 pub mod admission;
 pub mod api_error;
+pub mod audit;
 pub mod auth;
 pub mod clock;
 pub mod config;
 pub mod control;
+pub mod credential_scan;
 pub mod db;
+mod decisions;
 pub mod event_log;
+mod git;
 pub mod http;
+mod live_guard;
 mod live_runs;
 pub mod node_link;
 pub mod ops;
 mod output;
 pub mod pipe;
+mod policy_handle;
+#[cfg(test)]
+#[path = "../../../fuzz/replay.rs"]
+mod replay;
 mod run_request;
+mod secret_value;
+pub mod standing;
 mod store_locks;
+mod streams;
+mod strict_json;
+mod tenant_facts;
+mod tree_meta;
+mod tree_tokens;
+mod turns;

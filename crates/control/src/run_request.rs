@@ -1,10 +1,13 @@
 //! From the body of `POST /v1/runs` to what will be done: every rule that needs neither policy nor a store.
 
+mod files;
+
 use std::collections::BTreeMap;
 
 use bailey_protocol::api::{Language, LimitsRequest, MountRequest, RunRequest};
 use bailey_protocol::id::TemplateName;
 use bailey_protocol::limits::{Limits, MAX_ARGS, MAX_ARGS_BYTES, MAX_CODE_BYTES, MAX_MOUNTS, MAX_STDIN_BYTES};
+use bailey_protocol::node::SessionFile;
 use bailey_protocol::path::{BranchName, SandboxPath, TreePath};
 use bailey_protocol::wall::{WallKind, WallReason};
 
@@ -31,6 +34,10 @@ pub(crate) struct PlannedRun {
     pub(crate) cwd: Option<SandboxPath>,
     /// Standard input.
     pub(crate) stdin: Vec<u8>,
+    /// Files of its own.
+    pub(crate) files: Vec<SessionFile>,
+    /// Whether nobody waits for its events.
+    pub(crate) detach: bool,
     /// Whether `sudo` works inside.
     pub(crate) root: bool,
     /// Slices, in the order of the request.
@@ -72,6 +79,7 @@ pub(crate) fn plan(request: RunRequest, config: &RunConfig) -> Result<PlannedRun
             "Put larger input into the tree and mount it.",
         ));
     }
+    let mounts = mounts(request.mounts)?;
     Ok(PlannedRun {
         wall: request.wall.unwrap_or(config.default_wall),
         reason: if request.wall.is_some() { WallReason::Requested } else { WallReason::Default },
@@ -80,8 +88,10 @@ pub(crate) fn plan(request: RunRequest, config: &RunConfig) -> Result<PlannedRun
         env: request.env,
         cwd: request.cwd,
         stdin,
+        detach: request.detach,
         root: request.root,
-        mounts: mounts(request.mounts)?,
+        files: files::plan(request.files, &mounts, &limits)?,
+        mounts,
         limits,
     })
 }

@@ -1,6 +1,7 @@
 //! From each module's errors to what a caller is told, exhaustively.
 
-use bailey_policy::{Denied, ForeignStore};
+use bailey_policy::{Denied, ForeignStore, SCOPE_POLICY};
+use bailey_protocol::quota::QuotaKind;
 use bailey_tree::{TreeError, TreeErrorKind};
 
 use super::{ApiError, ErrorKind};
@@ -8,6 +9,7 @@ use crate::admission::AdmissionError;
 use crate::auth::AuthError;
 use crate::db::DbError;
 use crate::event_log::EventLogError;
+use crate::standing::Ended;
 
 const OPERATOR: &str = "Give the request id to the operator, who finds the cause in the server's log.";
 
@@ -15,6 +17,11 @@ impl From<AuthError> for ApiError {
     fn from(error: AuthError) -> Self {
         let hint = "Get a new token with `bailey token`.";
         let (code, message) = match error {
+            AuthError::IssuerUnavailable => {
+                let message = "the token's issuer cannot be asked for its keys at the moment";
+                let hint = "Try again in a few seconds; tell the operator if it goes on.";
+                return Self::new(ErrorKind::Unavailable, "issuer_unavailable", message, hint).because(error);
+            }
             AuthError::Expired => ("token_expired", "the token is expired"),
             AuthError::TooLarge
             | AuthError::Malformed { .. }
@@ -28,15 +35,56 @@ impl From<AuthError> for ApiError {
     }
 }
 
+impl From<Ended> for ApiError {
+    fn from(ended: Ended) -> Self {
+        let message = ended.to_string();
+        match ended {
+            Ended::Tenant => Self::new(ErrorKind::Denied, "tenant_disabled", message, "Ask the operator."),
+            Ended::User => Self::new(ErrorKind::Denied, "user_disabled", message, "Ask an admin of your tenant."),
+            Ended::Account => Self::new(ErrorKind::Denied, "account_disabled", message, "Ask another operator."),
+            Ended::Revoked => Self::new(ErrorKind::Unauthenticated, "token_invalid", message, "Get a new credential."),
+            Ended::Expired => Self::new(ErrorKind::Unauthenticated, "token_expired", message, "Get a new credential."),
+        }
+    }
+}
+
 impl From<Denied> for ApiError {
     fn from(denied: Denied) -> Self {
         if denied.broken {
             tracing::error!(action = %denied.action, policies = ?denied.policies, "a policy could not be evaluated");
         }
-        let hint = "Ask for something of your own, or the operator for a policy that permits this.";
+        let flip: Vec<_> = denied.flip.iter().map(ToString::to_string).collect();
+        let hint = if flip.is_empty() {
+            after_denial(&denied).to_owned()
+        } else {
+            format!("It would be allowed if {}.", flip.join(" and "))
+        };
         let mut error = Self::new(ErrorKind::Denied, "denied", denied.to_string(), hint);
         error.policies = denied.policies;
         error
+    }
+}
+
+/// What to do about a denial that no change of one attribute turns around, by the first policy that says something of its
+/// own: what is another tenant's is no matter of whose folder it is in.
+fn after_denial(denied: &Denied) -> &'static str {
+    let by = |name: &str| denied.policies.iter().any(|policy| policy == name);
+    if by(SCOPE_POLICY) {
+        "Use a token, or a key or tree token that is for this action and this path: `bailey key list` and `bailey share list` \
+         show what each is for, `bailey key create` and `bailey share` make another."
+    } else if by("own-tenant-only") {
+        "Name what is your own tenant's: a path below `/tenants/{tenant}`, where GET /v1/tenant says which that is, or a \
+         run of GET /v1/runs. Nothing of another tenant's can be opened, whoever allows it."
+    } else if by("own-folder-only") {
+        "Have its owner put a copy outside of `/users/{user}`, into the folder that all of the tenant share."
+    } else if by("own-run-only") {
+        "See GET /v1/runs for your own runs, or ask whoever started it."
+    } else if by("not-from-a-run") {
+        "Do it with your own token, outside of the run."
+    } else if denied.policies.iter().any(|policy| policy.starts_with("tenant/")) {
+        "It is a policy of your own tenant: `bailey policy ls` shows it to the tenant's admins, who can change it."
+    } else {
+        "Ask for something of your own, or the operator for a policy that permits this."
     }
 }
 
@@ -48,9 +96,24 @@ impl From<ForeignStore> for ApiError {
     }
 }
 
+/// What to do about a quota. A full disk answers the same status, with another code.
+fn quota_exceeded(quota: QuotaKind, message: String) -> ApiError {
+    let (kind, hint) = match quota {
+        QuotaKind::FileBytes => (ErrorKind::TooLarge, "Split the content into smaller files."),
+        QuotaKind::Bytes | QuotaKind::Files => (
+            ErrorKind::StorageFull,
+            "See GET /v1/tenant. Keep fewer versions, purge what is not needed, or ask the operator for more.",
+        ),
+    };
+    ApiError::new(kind, "quota_exceeded", message, hint)
+}
+
 impl From<TreeError> for ApiError {
     fn from(error: TreeError) -> Self {
         let message = error.to_string();
+        if let TreeError::QuotaExceeded { quota, .. } = error {
+            return quota_exceeded(quota, message).because(error);
+        }
         let list = "List the folder above to see what there is.";
         match error.kind() {
             TreeErrorKind::NotFound => Self::not_found(message, list),
@@ -61,6 +124,20 @@ impl From<TreeError> for ApiError {
             TreeErrorKind::Invalid => {
                 Self::new(ErrorKind::Invalid, "invalid_content", message, "Send another path or content.")
             }
+            TreeErrorKind::Exists => Self::new(
+                ErrorKind::Conflict,
+                "already_exists",
+                message,
+                "Name another path, or delete that one first.",
+            ),
+            TreeErrorKind::Edit => {
+                let hint = "Read the file again: each `old` must be in it exactly once, each range within it.";
+                Self::new(ErrorKind::Conflict, "edit_does_not_fit", message, hint)
+            }
+            TreeErrorKind::Archive => {
+                let hint = "Nothing was changed. Leave that member out of the archive, or make the archive anew.";
+                Self::new(ErrorKind::Invalid, "archive_refused", message, hint)
+            }
             TreeErrorKind::TooLarge => {
                 Self::new(ErrorKind::TooLarge, "too_large", message, "Split the content into smaller files.")
             }
@@ -69,11 +146,18 @@ impl From<TreeError> for ApiError {
                 let hint = "Send the whole body.";
                 Self::invalid("body_broken", "the content stopped before its end", hint).because(error)
             }
+            TreeErrorKind::Shut => {
+                let message = "the store cannot be read, and what was purged from it is refused with all the rest";
+                Self::new(ErrorKind::Unavailable, "store_shut", message, OPERATOR)
+            }
             TreeErrorKind::Corrupt => {
                 Self::new(ErrorKind::Internal, "tree_damaged", "stored content is damaged", OPERATOR).because(error)
             }
-            TreeErrorKind::StorageFull => storage_full().because(error),
-            TreeErrorKind::Storage => Self::internal(error),
+            TreeErrorKind::StorageFull | TreeErrorKind::QuotaExceeded => storage_full().because(error),
+            TreeErrorKind::Expired => {
+                Self::new(ErrorKind::Gone, "version_expired", message, "See GET /v1/tree-history for versions.")
+            }
+            TreeErrorKind::Storage => storage_failed().because(error),
         }
     }
 }
@@ -91,9 +175,32 @@ impl From<DbError> for ApiError {
                 let message = format!("branch `{branch}` moved at the same time");
                 Self::new(ErrorKind::Conflict, "branch_moved", message, "Read again, then write again.")
             }
+            DbError::Protected { branch } => protected(branch),
+            DbError::BranchTaken { branch, by } => {
+                let message = format!("branch `{branch}` cannot be beside `{by}`: one would be a folder of the other");
+                Self::new(ErrorKind::Conflict, "branch_taken", message, "Choose another name.")
+            }
+            DbError::TooMany { what, most } => {
+                let message = format!("there are {most} {what} already");
+                Self::new(ErrorKind::Conflict, "too_many", message, "Remove some that are not needed any more.")
+            }
+            DbError::Foreign { path } => {
+                tracing::error!(%path, "a policy permits what no policy can: another tenant's store");
+                let message = format!("`{path}` is not in a store of yours");
+                Self::new(ErrorKind::Denied, "denied", message, "Ask for something of your own.")
+            }
+            DbError::Purged { version } => {
+                let message = format!("version `{version}` was purged");
+                Self::new(ErrorKind::Gone, "version_expired", message, "See GET /v1/tree-history for versions.")
+            }
             DbError::RunOver { .. } => {
                 Self::new(ErrorKind::Conflict, "run_over", "the run is over", "Read its events to see how it ended.")
             }
+            DbError::TooManyKeys { .. } => {
+                let hint = "Revoke keys that nobody uses: DELETE /v1/keys/{key}.";
+                Self::new(ErrorKind::Exhausted, "too_many_keys", error.to_string(), hint)
+            }
+            DbError::Forgotten => Ended::User.into(),
             DbError::Busy { .. } => {
                 let message = "the server has more to write than its disk takes";
                 Self::new(ErrorKind::Unavailable, "busy", message, "Try again in a few seconds.")
@@ -103,7 +210,8 @@ impl From<DbError> for ApiError {
                 let hint = "Try again in a few seconds.";
                 Self::new(ErrorKind::Unavailable, "shutting_down", "the server is shutting down", hint)
             }
-            DbError::TooNew { .. } | DbError::Corrupt { .. } | DbError::Storage { .. } => Self::internal(error.clone()),
+            DbError::Storage { .. } => storage_failed(),
+            DbError::TooNew { .. } | DbError::Corrupt { .. } => Self::internal(error.clone()),
         }
         .because(error)
     }
@@ -111,30 +219,70 @@ impl From<DbError> for ApiError {
 
 impl From<EventLogError> for ApiError {
     fn from(error: EventLogError) -> Self {
-        let full = match &error {
+        let cause = match &error {
             EventLogError::MakeFolder(cause)
             | EventLogError::Open { cause, .. }
             | EventLogError::Remove { cause, .. }
             | EventLogError::Append(cause)
-            | EventLogError::Read(cause) => {
-                matches!(cause.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded)
-            }
-            EventLogError::Encode { .. } | EventLogError::Broken => false,
+            | EventLogError::Read(cause) => cause,
+            EventLogError::Encode { .. } | EventLogError::Broken => return Self::internal(error),
         };
-        if full { storage_full().because(error) } else { Self::internal(error) }
+        let full = matches!(cause.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded);
+        if full { storage_full().because(error) } else { storage_failed().because(error) }
     }
 }
 
 impl From<AdmissionError> for ApiError {
     fn from(error: AdmissionError) -> Self {
-        let (code, hint) = match error {
-            AdmissionError::TenantFull { .. } => ("too_many_runs", "Wait until one of your runs has ended."),
-            AdmissionError::ServerFull { .. } => ("server_full", "Try again after the time in `Retry-After`."),
+        let later = "Try again after the time in `Retry-After`.";
+        let (code, hint, wait) = match error {
+            AdmissionError::TenantFull { .. } => ("too_many_runs", "Wait until one of your runs has ended.", None),
+            AdmissionError::TooOften { retry_after, .. } => ("too_many_launches", later, Some(retry_after)),
+            AdmissionError::ServerFull { .. } => ("server_full", later, None),
         };
-        Self::new(ErrorKind::Exhausted, code, error.to_string(), hint)
+        Self { wait, ..Self::new(ErrorKind::Exhausted, code, error.to_string(), hint) }
     }
+}
+
+/// What a change of a protected branch is answered.
+pub(crate) fn protected(branch: &bailey_protocol::path::BranchName) -> ApiError {
+    let message = format!("branch `{branch}` is protected: only promotions change it");
+    let hint = "Fork it, change the fork, and have that promoted: POST /v1/forks, then POST /v1/promotions.";
+    ApiError::new(ErrorKind::Conflict, "branch_protected", message, hint)
+}
+
+/// The disk does not do what it is asked: whether what was asked for is there is not known.
+fn storage_failed() -> ApiError {
+    let message = "the server cannot read or write its disk";
+    ApiError::new(ErrorKind::Unavailable, "storage_failed", message, "Look whether it is done, then try again.")
 }
 
 fn storage_full() -> ApiError {
     ApiError::new(ErrorKind::StorageFull, "storage_full", "the server's disk is full", "Ask the operator for room.")
+}
+
+#[cfg(test)]
+mod tests {
+    use bailey_policy::Action;
+
+    use super::*;
+
+    #[test]
+    fn each_denial_says_what_to_do_next() {
+        let after = |policies: &[&str]| {
+            let policies = policies.iter().map(ToString::to_string).collect();
+            ApiError::from(Denied { policies, ..Denied::unasked(Action::TreeRead, "/tenants/acme/x", "no") }).hint
+        };
+        for (policies, says) in [
+            (&["credential-scope"][..], "bailey key list"),
+            (&["own-folder-only", "own-tenant-only"], "your own tenant's"),
+            (&["own-folder-only"], "its owner"),
+            (&["own-run-only"], "/v1/runs"),
+            (&["not-from-a-run"], "your own token"),
+            (&["no-payroll", "tenant/payroll"], "bailey policy ls"),
+            (&["no-payroll"], "the operator"),
+        ] {
+            assert!(after(policies).contains(says), "{policies:?}: {}", after(policies));
+        }
+    }
 }

@@ -165,7 +165,7 @@ fn check(fd: &OwnedFd, kind: FileType, owner: u32, shown: &str) -> Result<(), Ke
     Err(KeyFileError::Exposed { path, wanted, owner, uid: stat.st_uid, mode: stat.st_mode })
 }
 
-fn to_pem(der: &[u8]) -> Zeroizing<String> {
+pub(super) fn to_pem(der: &[u8]) -> Zeroizing<String> {
     let body = Zeroizing::new(STANDARD.encode(der));
     let mut pem = Zeroizing::new(format!("{BEGIN}\n"));
     for (place, letter) in body.chars().enumerate() {
@@ -180,7 +180,7 @@ fn to_pem(der: &[u8]) -> Zeroizing<String> {
     pem
 }
 
-fn from_pem(text: &str) -> Option<Zeroizing<Vec<u8>>> {
+pub(super) fn from_pem(text: &str) -> Option<Zeroizing<Vec<u8>>> {
     let body = text.trim().strip_prefix(BEGIN)?.strip_suffix(END)?;
     let body: Zeroizing<String> = Zeroizing::new(body.split_ascii_whitespace().collect());
     STANDARD.decode(body.as_bytes()).ok().map(Zeroizing::new)

@@ -1,15 +1,16 @@
-//! Checks a token, as hostile bytes.
+//! Checks a token, as hostile bytes, and says whom it speaks for.
 
 use std::fmt;
+use std::sync::Arc;
 
-use bailey_policy::Principal;
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use jsonwebtoken::{Algorithm, DecodingKey};
-use serde::de::DeserializeOwned;
+use bailey_policy::{Operator, Principal, ServiceAccount};
+use serde::Deserialize;
 
-use super::claims::{ALGORITHM, Claims, EMBEDDED, Header, MAX_ROLES, TOKEN_TYPE};
-use super::{LEEWAY_SECONDS, MAX_TOKEN_BYTES};
+use super::LEEWAY_SECONDS;
+use super::claims::{self, EMBEDDED, Header, TOKEN_TYPE};
+use super::foreign::{ForeignIssuer, ForeignIssuerError, Freshness, IssuerConfig, KeyAge, KeyKeeper};
+use super::jws::{Jws, part};
+use super::key::{Algorithm, PublicKey};
 
 /// Why a token is refused. Callers learn `expired` or `invalid`; the rest is for the operator's log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -23,13 +24,13 @@ pub enum AuthError {
         /// `shape`, `header`, `claims` or `signature`.
         part: &'static str,
     },
-    /// The header asks for something else than this server's own way.
+    /// The header asks for something else than its issuer's own way.
     #[error("the token's header has another {field}")]
     Header {
         /// The field.
         field: &'static str,
     },
-    /// The key is not one that this server trusts.
+    /// The key, or the issuer, is not one that this server trusts.
     #[error("the token's key is unknown")]
     UnknownKey,
     /// The signature is not by that key over this token.
@@ -47,112 +48,118 @@ pub enum AuthError {
     /// Its time has not come.
     #[error("the token is not valid yet")]
     NotYetValid,
+    /// It may be good, but its issuer cannot be asked for the key that it names.
+    #[error("the token's issuer cannot be asked for its keys")]
+    IssuerUnavailable,
 }
 
-/// Turns tokens into principals.
+/// Who asks, as a credential says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Identity {
+    /// A user of a tenant.
+    User(Principal),
+    /// A product that acts for tenants' users. It may exchange its token for a user's, and nothing else.
+    Service(ServiceAccount),
+    /// Who runs this server. It acts on tenants as wholes.
+    Operator(Operator),
+}
+
+/// Turns tokens into identities. Clones share what is known of foreign issuers.
 #[derive(Clone)]
 pub struct Authenticator {
-    issuer: TrustedIssuer,
+    kid: String,
+    key: Arc<PublicKey>,
+    foreign: Vec<ForeignIssuer>,
 }
 
 impl fmt::Debug for Authenticator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Authenticator").field("kid", &self.issuer.kid).finish_non_exhaustive()
+        f.debug_struct("Authenticator").field("kid", &self.kid).field("foreign", &self.foreign).finish_non_exhaustive()
     }
 }
 
-/// A key that may sign, and for whom it speaks.
-#[derive(Clone)]
-struct TrustedIssuer {
-    kid: String,
-    key: DecodingKey,
-    name: &'static str,
+#[derive(Deserialize)]
+struct Named {
+    iss: String,
 }
 
 impl Authenticator {
     /// Trusts the embedded issuer's key and nothing else.
-    pub(crate) fn embedded(kid: String, public_key: &[u8]) -> Self {
-        let key = DecodingKey::from_ed_der(public_key);
-        Self { issuer: TrustedIssuer { kid, key, name: EMBEDDED } }
+    pub(super) fn embedded(kid: String, key: PublicKey) -> Self {
+        Self { kid, key: Arc::new(key), foreign: Vec::new() }
     }
 
-    /// Who a token speaks for.
+    /// Trusts these issuers as well. Each keeper has to be run for as long as tokens are checked.
     ///
     /// # Errors
-    /// When anything about it is not exactly as this server's own tokens are.
-    pub fn verify(&self, token: &str, now_ms: u64) -> Result<Principal, AuthError> {
-        if token.len() > MAX_TOKEN_BYTES {
-            return Err(AuthError::TooLarge);
+    /// When there is no way to ask them for their keys.
+    pub fn trusting(
+        mut self,
+        issuers: Vec<IssuerConfig>,
+        freshness: Freshness,
+    ) -> Result<(Self, Vec<KeyKeeper>), ForeignIssuerError> {
+        let mut keepers = Vec::new();
+        for config in issuers {
+            let (issuer, keeper) = ForeignIssuer::new(config, freshness)?;
+            self.foreign.push(issuer);
+            keepers.push(keeper);
         }
-        let shape = AuthError::Malformed { part: "shape" };
-        let (message, signature) = token.rsplit_once('.').ok_or(shape.clone())?;
-        let (header, payload) = message.split_once('.').ok_or(shape.clone())?;
-        if payload.contains('.') {
-            return Err(shape);
-        }
-        let header: Header = part(header, "header")?;
-        let issuer = self.issuer_of(&header)?;
-        // Decoded here only to refuse what is not canonical; the library decodes again.
-        decode(signature, "signature")?;
-        let signed = jsonwebtoken::crypto::verify(signature, message.as_bytes(), &issuer.key, Algorithm::EdDSA);
-        if !signed.is_ok_and(|good| good) {
-            return Err(AuthError::Signature);
-        }
-        principal(part(payload, "claims")?, issuer, now_ms / 1000)
+        Ok((self, keepers))
     }
 
-    /// The issuer whose key a header names. Further issuers are found here.
-    fn issuer_of(&self, header: &Header) -> Result<&TrustedIssuer, AuthError> {
-        if header.alg != ALGORITHM {
+    /// How fresh the keys of each trusted issuer are.
+    pub(crate) fn key_ages(&self) -> Vec<KeyAge> {
+        self.foreign.iter().map(ForeignIssuer::key_age).collect()
+    }
+
+    /// Who `token` speaks for, at `now_ms`.
+    ///
+    /// It waits only for a key that an issuer may have made a moment ago, and that for a few seconds at most. Nothing
+    /// that a token says is ever where a key comes from.
+    ///
+    /// # Errors
+    /// When anything about it is not exactly as its issuer's tokens are.
+    pub async fn verify(&self, token: &str, now_ms: u64) -> Result<Identity, AuthError> {
+        let token = Jws::split(token)?;
+        let Named { iss } = part(&token.payload, "claims")?;
+        if iss == EMBEDDED {
+            return self.verify_own(&token, now_ms / 1000);
+        }
+        match self.foreign.iter().find(|issuer| issuer.name() == iss) {
+            Some(issuer) => issuer.verify(&token, now_ms / 1000).await,
+            None => Err(AuthError::UnknownKey),
+        }
+    }
+
+    fn verify_own(&self, token: &Jws<'_>, now: u64) -> Result<Identity, AuthError> {
+        let header: Header = part(&token.header, "header")?;
+        if header.alg != Algorithm::EdDsa.as_str() {
             return Err(AuthError::Header { field: "alg" });
         }
         if header.typ != TOKEN_TYPE {
             return Err(AuthError::Header { field: "typ" });
         }
-        if header.kid != self.issuer.kid {
+        if header.kid != self.kid {
             return Err(AuthError::UnknownKey);
         }
-        Ok(&self.issuer)
+        if !self.key.signed(token.message, &token.signature) {
+            return Err(AuthError::Signature);
+        }
+        claims::identity(&token.payload, now)
     }
 }
 
-fn decode(text: &str, part: &'static str) -> Result<Vec<u8>, AuthError> {
-    // The engine refuses padding, other alphabets and trailing bits: one text for each value.
-    URL_SAFE_NO_PAD.decode(text).map_err(|_undecodable| AuthError::Malformed { part })
-}
-
-fn part<T: DeserializeOwned>(text: &str, part: &'static str) -> Result<T, AuthError> {
-    let json = decode(text, part)?;
-    // serde reads a struct from a list as well; a token's parts are objects (RFC 7515).
-    if json.first() != Some(&b'{') {
-        return Err(AuthError::Malformed { part });
+/// Checks a token's times, in seconds; answers until when it holds, in milliseconds, leeway included.
+pub(super) fn check_times(exp: u64, iat: u64, nbf: u64, now: u64) -> Result<u64, AuthError> {
+    if exp <= iat || exp <= nbf {
+        return Err(AuthError::Claim { claim: "exp" });
     }
-    serde_json::from_slice(&json).map_err(|_unreadable| AuthError::Malformed { part })
-}
-
-fn principal(claims: Claims, issuer: &TrustedIssuer, now: u64) -> Result<Principal, AuthError> {
-    let checks = [
-        ("iss", claims.iss == issuer.name),
-        ("aud", claims.aud == EMBEDDED),
-        ("sub", claims.sub == claims.user.as_str()),
-        ("jti", (1..=64).contains(&claims.jti.len())),
-        ("roles", claims.roles.len() <= MAX_ROLES),
-        ("exp", claims.exp > claims.iat && claims.exp > claims.nbf),
-    ];
-    if let Some((claim, _)) = checks.into_iter().find(|(_, fits)| !fits) {
-        return Err(AuthError::Claim { claim });
-    }
-    if now >= claims.exp.saturating_add(LEEWAY_SECONDS) {
+    let end = exp.saturating_add(LEEWAY_SECONDS);
+    if now >= end {
         return Err(AuthError::Expired);
     }
-    if claims.nbf.max(claims.iat) > now.saturating_add(LEEWAY_SECONDS) {
+    if nbf.max(iat) > now.saturating_add(LEEWAY_SECONDS) {
         return Err(AuthError::NotYetValid);
     }
-    Ok(Principal {
-        tenant: claims.tenant,
-        user: claims.user,
-        roles: claims.roles.into_iter().map(String::from).collect(),
-        entitlements: claims.entitlements.into_iter().collect(),
-        run: None,
-    })
+    Ok(end.saturating_mul(1000))
 }

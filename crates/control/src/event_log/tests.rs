@@ -16,6 +16,7 @@ fn text(text: &str) -> RunEventKind {
 fn ended() -> RunEventKind {
     RunEventKind::Ended(RunResult {
         ending: Ending::Exited { code: 0 },
+        denied: None,
         limits_hit: Vec::new(),
         output_dropped: 0,
         versions: Vec::new(),

@@ -2,6 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 
+use super::arguments::{Argument, Asked, Takes};
 use crate::api_error::ApiError;
 use crate::ops::tree::Condition;
 
@@ -9,10 +10,23 @@ use crate::ops::tree::Condition;
 const MAX_TAGS: usize = 16;
 
 /// What a write is based on.
-///
+impl Argument for Condition {
+    fn declare(takes: &mut Takes) {
+        takes
+            .headers
+            .push(("If-Match", "Tags of earlier answers: the change is made only if one is what is there now."));
+        takes.headers.push(("If-None-Match", "`*`: the change is made only if nothing is there."));
+        takes.errors.insert(412);
+    }
+
+    async fn take(asked: &mut Asked) -> Result<Self, ApiError> {
+        parse(&asked.parts.headers)
+    }
+}
+
 /// # Errors
 /// When a header is not a list of strong tags, or cannot be kept.
-pub(super) fn parse(headers: &HeaderMap) -> Result<Condition, ApiError> {
+fn parse(headers: &HeaderMap) -> Result<Condition, ApiError> {
     let matches = tags(headers, &header::IF_MATCH)?;
     let excludes = tags(headers, &header::IF_NONE_MATCH)?;
     match (matches, excludes) {

@@ -7,8 +7,11 @@ use bytes::Bytes;
 use futures_util::stream;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 
-use super::conditions;
+use bailey_tree::archive::Format;
+
+use super::arguments::{Argument, Asked, Takes};
 use super::tree_routes::insert_version;
+use super::{archives, conditions};
 use crate::api_error::{ApiError, ErrorKind};
 use crate::ops::tree::{FileFound, FileKind};
 
@@ -23,11 +26,34 @@ enum Part {
     Outside,
 }
 
+/// What a reader says about the form of the content.
+pub(super) struct Reading(HeaderMap);
+
+impl Argument for Reading {
+    fn declare(takes: &mut Takes) {
+        takes.headers.push(("Range", "`bytes=FIRST-LAST`: one part of a file."));
+        takes.headers.push(("If-Range", "A tag: the part only if the file is still that, else the whole."));
+        takes.headers.push(("If-None-Match", "Tags that the reader has: 304 if one is what is there."));
+        takes.errors.insert(416);
+    }
+
+    async fn take(asked: &mut Asked) -> Result<Self, ApiError> {
+        Ok(Self(asked.parts.headers.clone()))
+    }
+}
+
+impl Reading {
+    /// The archive that it asks for, if any.
+    pub(super) fn archive(&self) -> Option<Format> {
+        archives::wanted(&self.0)
+    }
+}
+
 /// Answers with `file`, as its condition and range headers ask.
 ///
 /// # Errors
 /// When the range lies outside, or the store cannot be read.
-pub(super) fn answer(file: FileFound, headers: &HeaderMap) -> Result<Response<Body>, ApiError> {
+pub(super) fn answer(file: FileFound, Reading(headers): &Reading) -> Result<Response<Body>, ApiError> {
     let etag = conditions::tag(&file.id)?;
     let size = file.size;
     let mut response = Response::new(Body::empty());
@@ -57,18 +83,6 @@ pub(super) fn answer(file: FileFound, headers: &HeaderMap) -> Result<Response<Bo
     response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     *response.body_mut() = pieces(file.content, first, length);
     Ok(response)
-}
-
-/// A `PUT` writes whole files.
-///
-/// # Errors
-/// When the request asks for less.
-pub(super) fn refuse_ranges(headers: &HeaderMap) -> Result<(), ApiError> {
-    if headers.contains_key(header::CONTENT_RANGE) {
-        let hint = "Send the whole file without `Content-Range`.";
-        return Err(ApiError::invalid("range_not_allowed", "a part of a file cannot be written", hint));
-    }
-    Ok(())
 }
 
 fn describe(headers: &mut HeaderMap, file: &FileFound, etag: &HeaderValue) {

@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::response::IntoResponse;
+use bailey_protocol::api::ErrorBody;
 use bailey_protocol::id::RequestId;
 use http::{HeaderValue, Response, StatusCode, header};
 
+use super::openapi;
 use crate::api_error::{ApiError, ErrorKind};
 
 /// An error that still has to be rendered.
@@ -22,22 +24,42 @@ impl IntoResponse for ApiError {
     }
 }
 
-/// Logs and renders the error behind `response`, if there is one.
-pub(super) fn render(mut response: Response<Body>, request_id: &RequestId) -> Response<Body> {
+/// What is told of `error`, to whoever asked for `operation`.
+pub(super) fn body(error: &ApiError, request_id: &RequestId, operation: Option<&str>) -> ErrorBody {
+    let see = openapi::named_in(&error.hint);
+    let see = see.into_iter().map(str::to_owned).collect();
+    ErrorBody { operation: operation.map(str::to_owned), see, ..error.body(request_id) }
+}
+
+/// Logs and renders the error behind `response`, if there is one: as JSON, or as text for those who show nothing else.
+pub(super) fn render(
+    mut response: Response<Body>,
+    request_id: &RequestId,
+    operation: Option<&str>,
+    as_text: bool,
+) -> Response<Body> {
     let Some(Pending(error)) = response.extensions_mut().remove::<Pending>() else { return response };
     log(&error, request_id);
     let mut answer = Response::new(Body::empty());
     *answer.status_mut() = response.status();
-    match serde_json::to_vec(&error.body(request_id)) {
-        Ok(body) => *answer.body_mut() = Body::from(body),
-        Err(failure) => tracing::error!(request = %request_id, %failure, "an error has no JSON form"),
+    let body = body(&error, request_id, operation);
+    let kind = if as_text { "text/plain; charset=utf-8" } else { "application/json" };
+    if as_text {
+        let policies: String = body.policies.iter().map(|policy| format!("policy {policy}\n")).collect();
+        let text = format!("{}: {}\n{policies}{}\nrequest {}\n", body.error, body.message, body.hint, body.request_id);
+        *answer.body_mut() = Body::from(text);
+    } else {
+        match serde_json::to_vec(&body) {
+            Ok(body) => *answer.body_mut() = Body::from(body),
+            Err(failure) => tracing::error!(request = %request_id, %failure, "an error has no JSON form"),
+        }
     }
     let headers = answer.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     if error.kind == ErrorKind::Unauthenticated {
         headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
-    if let Some(seconds) = error.kind.retry_after() {
+    if let Some(seconds) = error.retry_after() {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     for name in [header::ALLOW, header::CONTENT_RANGE] {
@@ -51,7 +73,14 @@ pub(super) fn render(mut response: Response<Body>, request_id: &RequestId) -> Re
 fn log(error: &ApiError, request_id: &RequestId) {
     let cause = error.cause_chain();
     match error.kind {
+        // A tenant's own quota is no matter of the operator's.
+        ErrorKind::StorageFull if error.code == "quota_exceeded" => {
+            tracing::debug!(request = %request_id, code = error.code, cause, "request refused");
+        }
         ErrorKind::Internal | ErrorKind::StorageFull => {
+            tracing::error!(request = %request_id, code = error.code, cause, "request failed");
+        }
+        ErrorKind::Unavailable if error.code == "storage_failed" => {
             tracing::error!(request = %request_id, code = error.code, cause, "request failed");
         }
         ErrorKind::Unavailable | ErrorKind::Exhausted => {
@@ -66,6 +95,7 @@ fn log(error: &ApiError, request_id: &RequestId) {
         | ErrorKind::MethodNotAllowed
         | ErrorKind::TooSlow
         | ErrorKind::Conflict
+        | ErrorKind::Gone
         | ErrorKind::Changed
         | ErrorKind::RangeUnsatisfiable => {
             tracing::debug!(request = %request_id, code = error.code, cause, "request refused");

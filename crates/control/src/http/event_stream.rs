@@ -5,8 +5,11 @@ use std::time::Duration;
 use axum::body::Body;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::stream;
-use http::{HeaderMap, HeaderValue, Response, header};
+use http::{HeaderMap, Response, header};
 
+use super::arguments::{Argument, Asked, Takes, stream_of};
+use crate::admission::Slot;
+use crate::api_error::ApiError;
 use crate::event_log::{Batch, EventLogError, EventReader};
 
 /// How a client wants its events.
@@ -18,10 +21,17 @@ pub(super) enum Framing {
     Sse,
 }
 
+impl Argument for Framing {
+    fn declare(_takes: &mut Takes) {}
+
+    async fn take(asked: &mut Asked) -> Result<Self, ApiError> {
+        Ok(Self::wanted(&asked.parts.headers))
+    }
+}
+
 impl Framing {
     /// What the `Accept` header asks for.
-    #[must_use]
-    pub(super) fn wanted(headers: &HeaderMap) -> Self {
+    fn wanted(headers: &HeaderMap) -> Self {
         let sse = headers
             .get_all(header::ACCEPT)
             .iter()
@@ -39,26 +49,20 @@ impl Framing {
     }
 }
 
-/// Streams `events` to their end. A log that breaks off aborts the body, so that a client sees it.
-#[must_use]
-pub(super) fn response(events: EventReader, framing: Framing, keep_alive: Duration) -> Response<Body> {
+/// Streams `events` to their end, and holds `room` for as long. A log that breaks off aborts the body, so that a client sees it.
+pub(super) fn response(events: EventReader, room: Slot, framing: Framing, keep_alive: Duration) -> Response<Body> {
     let quiet = match framing {
         Framing::Ndjson => Duration::MAX,
         Framing::Sse => keep_alive,
     };
-    let frames = stream::try_unfold(events, move |mut events| async move {
+    let frames = stream::try_unfold((events, room), move |(mut events, room)| async move {
         // CANCEL: `next` loses nothing when the quiet time is over first.
         match tokio::time::timeout(quiet, events.next()).await {
-            Ok(next) => Ok::<_, EventLogError>(next?.map(|batch| (frame(batch, framing), events))),
-            Err(_elapsed) => Ok(Some((Bytes::from_static(b": still running\n\n"), events))),
+            Ok(next) => Ok::<_, EventLogError>(next?.map(|batch| (frame(batch, framing), (events, room)))),
+            Err(_elapsed) => Ok(Some((Bytes::from_static(b": still running\n\n"), (events, room)))),
         }
     });
-    let mut response = Response::new(Body::from_stream(frames));
-    let headers = response.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(framing.content_type()));
-    // Proxies that collect answers would hold back what is meant to be live.
-    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
-    response
+    stream_of(framing.content_type(), Body::from_stream(frames))
 }
 
 fn frame(batch: Batch, framing: Framing) -> Bytes {
@@ -79,6 +83,8 @@ fn frame(batch: Batch, framing: Framing) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use http::HeaderValue;
+
     use super::*;
 
     #[test]

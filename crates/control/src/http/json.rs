@@ -1,19 +1,15 @@
 //! Bodies that are JSON: bounded, in time too, without doubled keys, and with every field known.
 
-use std::collections::HashSet;
-use std::fmt;
 use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::DeserializeOwned;
 
 use crate::api_error::{ApiError, ErrorKind};
-
-/// Most keys of one object.
-const MAX_KEYS: usize = 4096;
+use crate::strict_json;
 
 /// Reads a whole body of at most `limit` bytes and parses it.
 ///
@@ -43,7 +39,16 @@ fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
     ))
 }
 
-async fn collect(headers: &HeaderMap, body: Body, limit: usize, timeout: Duration) -> Result<Bytes, ApiError> {
+/// The whole body, of at most `limit` bytes.
+///
+/// # Errors
+/// When it is larger or too slow.
+pub(super) async fn collect(
+    headers: &HeaderMap,
+    body: Body,
+    limit: usize,
+    timeout: Duration,
+) -> Result<Bytes, ApiError> {
     let too_large = || {
         let message = format!("the body has more than {limit} bytes");
         ApiError::new(ErrorKind::TooLarge, "body_too_large", message, "Put large content into the tree and mount it.")
@@ -77,8 +82,7 @@ pub(super) fn parse<T: DeserializeOwned>(text: &[u8]) -> Result<T, ApiError> {
     if text.trim_ascii_start().first() != Some(&b'{') {
         return Err(ApiError::invalid("invalid_json", "the body is not a JSON object", "Send an object: `{…}`."));
     }
-    let mut deserializer = serde_json::Deserializer::from_slice(text);
-    Well.deserialize(&mut deserializer).and_then(|()| deserializer.end()).map_err(|error| refusal(&error))?;
+    strict_json::check(text).map_err(|error| refusal(&error))?;
     serde_json::from_slice(text).map_err(|error| refusal(&error))
 }
 
@@ -97,69 +101,6 @@ fn refusal(error: &serde_json::Error) -> ApiError {
         None => hint.to_owned(),
     };
     ApiError::invalid(code, message, hint)
-}
-
-/// Walks a value of any shape and keeps nothing of it.
-struct Well;
-
-impl<'de> DeserializeSeed<'de> for Well {
-    type Value = ();
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
-    }
-}
-
-impl<'de> Visitor<'de> for Well {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_bool<E: de::Error>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_i64<E: de::Error>(self, _: i64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_u64<E: de::Error>(self, _: u64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_f64<E: de::Error>(self, _: f64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_str<E: de::Error>(self, _: &str) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_unit<E: de::Error>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        while items.next_element_seed(Self)?.is_some() {}
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
-        let mut seen = HashSet::new();
-        while let Some(key) = entries.next_key::<String>()? {
-            if seen.len() >= MAX_KEYS {
-                return Err(de::Error::custom(format!("an object has more than {MAX_KEYS} keys")));
-            }
-            if seen.contains(&key) {
-                let name: String = key.chars().take(64).flat_map(char::escape_default).collect();
-                return Err(de::Error::custom(format!("doubled key `{name}`")));
-            }
-            seen.insert(key);
-            entries.next_value_seed(Self)?;
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

@@ -1,130 +1,147 @@
 //! `/v1/runs`.
 
-use axum::Extension;
 use axum::body::Body;
-use axum::extract::{Path, State};
-use bailey_protocol::api::{RunAccepted, RunRequest};
+use bailey_policy::RunFacts;
+use bailey_protocol::api::{RunAccepted, RunList, RunRequest, RunSummary};
 use bailey_protocol::id::RunId;
-use bailey_protocol::limits::MAX_API_BODY;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri};
+use http::{HeaderValue, Response, StatusCode};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::arguments::{Answer as _, Answered, Argument, Asked, HeaderNote, Json, Named, Nothing, Query, Takes};
+use super::cut::cut_answer;
 use super::event_stream::{self, Framing};
-use super::query::{self, NoQuery};
-use super::{json, routes};
 use crate::api_error::ApiError;
 use crate::control::{Caller, Control};
 use crate::db::{IdempotencyKey, IdempotencyKeyError};
-use crate::ops::runs;
+use crate::ops::runs::{self, Followed};
 
 /// Names the run in the head of an event stream, before the first event.
 const RUN_HEADER: &str = "bailey-run";
+/// Says what a request is shaped like: credentials of which kinds, and where.
+const WARNING_HEADER: &str = "bailey-warning";
+/// What the head of an answer to a new run carries.
+pub(super) const CREATED: &[HeaderNote] =
+    &[("Bailey-Run", "The run."), ("Bailey-Warning", "A credential that the request seems to hold, and where.")];
 
 /// `POST /v1/runs`
 pub(super) async fn create(
-    State(control): State<Control>,
-    Extension(caller): Extension<Caller>,
-    uri: Uri,
-    headers: HeaderMap,
-    body: Body,
+    control: Control,
+    caller: Caller,
+    key: Option<IdempotencyKey>,
+    framing: Framing,
+    Json(request): Json<RunRequest>,
 ) -> Result<Response<Body>, ApiError> {
-    query::parse::<NoQuery>(&uri)?;
-    let key = idempotency_key(&headers)?;
-    let http = control.config().http;
-    let request: RunRequest = json::read(&headers, body, MAX_API_BODY, http.body_timeout).await?;
     let detach = request.detach;
     let created = runs::create(&control, &caller, request, key).await?;
     let run = created.run.clone();
+    let warnings = created.warnings.clone();
     let mut response = if detach {
-        let mut response = routes::json(&RunAccepted { run: run.clone() })?;
+        let mut response = Json::<_>(RunAccepted { run: run.clone() }).response();
         *response.status_mut() = StatusCode::ACCEPTED;
         response
     } else {
-        let events = runs::follow(&control, &caller, created).await?;
-        event_stream::response(events, Framing::wanted(&headers), http.keep_alive)
+        let followed = runs::follow(&control, &caller, created).await?;
+        watched(control, caller, followed, framing)
     };
     if let Ok(value) = HeaderValue::from_str(run.as_str()) {
         response.headers_mut().insert(RUN_HEADER, value);
     }
+    for value in warnings.iter().filter_map(|warning| HeaderValue::from_str(warning).ok()) {
+        response.headers_mut().append(WARNING_HEADER, value);
+    }
     Ok(response)
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-struct ListQuery {
+pub(super) struct ListQuery {
+    /// Go on after this run.
     after: Option<RunId>,
+    /// At most this many; 50 without it.
     limit: Option<u32>,
 }
 
 /// `GET /v1/runs`
-pub(super) async fn list(
-    State(control): State<Control>,
-    Extension(caller): Extension<Caller>,
-    uri: Uri,
-) -> Result<Response<Body>, ApiError> {
-    let query: ListQuery = query::parse(&uri)?;
-    routes::json(&runs::list(&control, &caller, query.after, query.limit).await?)
+pub(super) async fn list(control: Control, caller: Caller, Query(page): Query<ListQuery>) -> Answered<RunList> {
+    runs::list(&control, &caller, page.after, page.limit).await.map(Json)
 }
 
 /// `GET /v1/runs/{run}`
-pub(super) async fn show(
-    State(control): State<Control>,
-    Extension(caller): Extension<Caller>,
-    Path(run): Path<String>,
-    uri: Uri,
-) -> Result<Response<Body>, ApiError> {
-    query::parse::<NoQuery>(&uri)?;
-    routes::json(&runs::get(&control, &caller, &run_id(&run)?).await?)
+pub(super) async fn show(control: Control, caller: Caller, Named(run): Named<RunId>) -> Answered<RunSummary> {
+    runs::get(&control, &caller, &run).await.map(Json)
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-struct EventsQuery {
+pub(super) struct EventsQuery {
+    /// Go on after the event of this number; `Last-Event-ID` says the same.
     after: Option<u64>,
 }
 
 /// `GET /v1/runs/{run}/events`
 pub(super) async fn events(
-    State(control): State<Control>,
-    Extension(caller): Extension<Caller>,
-    Path(run): Path<String>,
-    uri: Uri,
-    headers: HeaderMap,
+    control: Control,
+    caller: Caller,
+    Named(run): Named<RunId>,
+    Query(query): Query<EventsQuery>,
+    resumed: Resumed,
+    framing: Framing,
 ) -> Result<Response<Body>, ApiError> {
-    let query: EventsQuery = query::parse(&uri)?;
-    let resumed = || headers.get("last-event-id")?.to_str().ok()?.parse().ok();
-    let after = query.after.or_else(resumed).unwrap_or(0);
-    let events = runs::events(&control, &caller, &run_id(&run)?, after).await?;
-    Ok(event_stream::response(events, Framing::wanted(&headers), control.config().http.keep_alive))
+    let after = query.after.or(resumed.0).unwrap_or(0);
+    let followed = runs::events(&control, &caller, &run, after).await?;
+    Ok(watched(control, caller, followed, framing))
+}
+
+/// A run's events, for as long as policy lets the caller see the run.
+fn watched(control: Control, caller: Caller, followed: Followed, framing: Framing) -> Response<Body> {
+    let Followed { events, room, facts } = followed;
+    let (request, keep_alive) = (caller.request.clone(), control.config().http.keep_alive);
+    let unseen = |facts: RunFacts| async { ApiError::from(runs::until_unseen(control, caller, facts).await) };
+    cut_answer(event_stream::response(events, room, framing, keep_alive), &request, unseen(facts))
 }
 
 /// `POST /v1/runs/{run}/cancel`
 pub(super) async fn cancel(
-    State(control): State<Control>,
-    Extension(caller): Extension<Caller>,
-    Path(run): Path<String>,
-    uri: Uri,
-) -> Result<StatusCode, ApiError> {
-    query::parse::<NoQuery>(&uri)?;
-    runs::cancel(&control, &caller, &run_id(&run)?).await?;
-    Ok(StatusCode::ACCEPTED)
+    control: Control,
+    caller: Caller,
+    Named(run): Named<RunId>,
+) -> Result<Nothing<202>, ApiError> {
+    runs::cancel(&control, &caller, &run).await.map(|()| Nothing)
 }
 
-/// What is no id at all is answered like an id that does not exist.
-fn run_id(text: &str) -> Result<RunId, ApiError> {
-    text.parse().map_err(|_unparsable| ApiError::run_not_found())
+/// The number of the event that a client of server-sent events saw last. What is no number is none.
+pub(super) struct Resumed(Option<u64>);
+
+impl Argument for Resumed {
+    fn declare(takes: &mut Takes) {
+        takes.headers.push(("Last-Event-ID", "Go on after the event of this number."));
+    }
+
+    async fn take(asked: &mut Asked) -> Result<Self, ApiError> {
+        let value = asked.parts.headers.get("last-event-id");
+        Ok(Self(value.and_then(|value| value.to_str().ok()?.parse().ok())))
+    }
 }
 
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<IdempotencyKey>, ApiError> {
-    let hint = "Send one `Idempotency-Key` of 1 to 255 visible ASCII characters.";
-    let refuse = || ApiError::invalid("invalid_idempotency_key", "the `Idempotency-Key` cannot be used", hint);
-    let mut values = headers.get_all("idempotency-key").iter();
-    match (values.next(), values.next()) {
-        (None, _) => Ok(None),
-        (Some(_), Some(_)) => Err(refuse()),
-        (Some(value), None) => {
-            let text = value.to_str().map_err(|error| refuse().because(error))?;
-            text.parse().map(Some).map_err(|error: IdempotencyKeyError| refuse().because(error))
+impl Argument for Option<IdempotencyKey> {
+    fn declare(takes: &mut Takes) {
+        let what = "1 to 255 visible ASCII characters: the same request with the same key is carried out once.";
+        takes.headers.push(("Idempotency-Key", what));
+        takes.errors.insert(409);
+    }
+
+    async fn take(asked: &mut Asked) -> Result<Self, ApiError> {
+        let hint = "Send one `Idempotency-Key` of 1 to 255 visible ASCII characters.";
+        let refuse = || ApiError::invalid("invalid_idempotency_key", "the `Idempotency-Key` cannot be used", hint);
+        let mut values = asked.parts.headers.get_all("idempotency-key").iter();
+        match (values.next(), values.next()) {
+            (None, _) => Ok(None),
+            (Some(_), Some(_)) => Err(refuse()),
+            (Some(value), None) => {
+                let text = value.to_str().map_err(|error| refuse().because(error))?;
+                text.parse().map(Some).map_err(|error: IdempotencyKeyError| refuse().because(error))
+            }
         }
     }
 }

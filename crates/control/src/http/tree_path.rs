@@ -1,20 +1,20 @@
 //! The part of a URL that names a path in a tree, decoded exactly once.
 
-use bailey_protocol::path::TreePath;
+use bailey_protocol::path::{TreePath, text_of};
 
 use crate::api_error::ApiError;
 
 /// The tree path behind `prefix` (such as `/v1/tree`) in a URL's raw path.
 ///
 /// # Errors
-/// When the escapes are not valid, the bytes are not UTF-8, or the result is not a canonical tree path.
+/// When the escapes are not valid, or the result is not a canonical tree path.
 pub(super) fn parse(raw: &str, prefix: &str) -> Result<TreePath, ApiError> {
     let encoded = raw.strip_prefix(prefix).unwrap_or(raw);
-    let hint = "Escape each byte once, as UTF-8: a space is `%20`, a percent sign is `%25`.";
+    let hint = "Escape each byte once: a space is `%20`, a percent sign is `%25`.";
     let bytes = decode(encoded)
         .ok_or_else(|| ApiError::invalid("invalid_escape", "the URL holds a broken `%` escape", hint))?;
-    let text = String::from_utf8(bytes)
-        .map_err(|error| ApiError::invalid("invalid_escape", "the path is not UTF-8", hint).because(error))?;
+    // What is UTF-8 is a path's text, and anything else its bytes.
+    let text = String::from_utf8(bytes).unwrap_or_else(|error| text_of(error.as_bytes()).into_owned());
     Ok(text.parse()?)
 }
 
@@ -50,7 +50,11 @@ mod tests {
             ("tenants/acme/....//x", None),
             ("tenants/acme/..../x", Some("/tenants/acme/..../x")),
             ("tenants/acme/%ef%bc%8e%ef%bc%8e/x", Some("/tenants/acme/．．/x")),
-            ("tenants/acme/%c0%ae%c0%ae/x", None),
+            ("tenants/acme/%c0%ae%c0%ae/x", Some("/tenants/acme/\u{10ffc0}\u{10ffae}\u{10ffc0}\u{10ffae}/x")),
+            ("tenants/acme/a%ff", Some("/tenants/acme/a\u{10ffff}")),
+            ("tenants/acme/a%f4%8f%bf%bf", Some("/tenants/acme/a\u{10ffff}")),
+            ("tenants/acme/%f4%8f%bf%83%f4%8f%be%a9", None),
+            ("tenants/%ff/x", None),
             ("tenants/acme/x%00y", None),
             ("tenants/acme/.", None),
             ("tenants/acme/%2e", None),

@@ -1,44 +1,76 @@
 //! `/v1/tree`, `/v1/tree-history`, `/v1/tree-diff`.
 
-use std::pin::pin;
-
-use axum::Extension;
 use axum::body::Body;
-use axum::extract::State;
+use bailey_protocol::api::{Diff, ExtractAnswer, History, WriteAnswer};
 use bailey_protocol::id::VersionId;
-use bailey_protocol::path::{BranchName, Revision};
-use http::{HeaderMap, HeaderName, HeaderValue, Response, Uri, header};
+use bailey_protocol::path::{BranchName, Revision, TreePath};
+use bailey_tree::archive::Format;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
+use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{conditions, content, query, routes, tree_path, upload};
+use super::arguments::{Answer, Answered, Content, Given, HeaderNote, Json, Query, describe};
+use super::content::{self, Reading};
+use super::cut::cut_answer;
+use super::upload::Upload;
+use super::{archives, conditions};
 use crate::api_error::ApiError;
 use crate::control::{Caller, Control};
-use crate::ops::tree::{self, Found, ReadAsk, WriteAsk};
+use crate::ops::tree::{self, Condition, Found, ListAsk, ReadAsk, WriteAsk, Written};
+use crate::ops::tree_edit;
 use crate::pipe::pipe;
 
-pub(super) const VERSION_HEADER: HeaderName = HeaderName::from_static("bailey-version");
+const VERSION_HEADER: HeaderName = HeaderName::from_static("bailey-version");
+/// What the head of an answer with content carries.
+pub(super) const READ: &[HeaderNote] = &[
+    ("ETag", "What is there, for `If-Match`; of a file."),
+    ("Bailey-Version", "The version that was read."),
+    ("Bailey-Kind", "`file`, `executable` or `symlink`; of a file."),
+    ("Content-Range", "Which part it is, with 206."),
+];
+/// What the head of an answer to a change carries.
+const WROTE: &[HeaderNote] =
+    &[("ETag", "What is there now; of a single entry."), ("Bailey-Version", "The version that the change made.")];
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-struct ReadQuery {
+pub(super) struct ReadQuery {
+    /// Branch or version; `main` without it.
     r#ref: Option<Revision>,
+    /// Of a folder: at most this many entries; 1,000 without it, 10,000 at most.
+    limit: Option<u32>,
+    /// Of a folder: go on after this `next`.
+    after: Option<String>,
+    /// Of a folder: all below it, not only what is in it.
+    recursive: Option<bool>,
+    /// Of a folder: only paths that fit; `*` and `?` stay within a name, `**` is any number of folders, also `[a-z]`, `{a,b}`.
+    glob: Option<String>,
 }
 
 /// `GET /v1/tree/{path}`
 pub(super) async fn read(
-    State(control): State<Control>,
-    Extension(caller): Extension<Caller>,
-    uri: Uri,
-    headers: HeaderMap,
+    control: Control,
+    caller: Caller,
+    path: TreePath,
+    Query(query): Query<ReadQuery>,
+    reading: Reading,
 ) -> Result<Response<Body>, ApiError> {
-    let path = tree_path::parse(uri.path(), "/v1/tree")?;
-    let query: ReadQuery = query::parse(&uri)?;
-    let ask = ReadAsk { path, revision: revision(query.r#ref) };
-    match tree::read(&control, &caller, ask).await? {
-        Found::File(file) => content::answer(file, &headers),
+    let ReadQuery { r#ref, limit, after, recursive, glob } = query;
+    let ask = ReadAsk { path, revision: revision(r#ref) };
+    if let Some(format) = reading.archive() {
+        return archives::answer(&control, &caller, ask, format).await;
+    }
+    let list = ListAsk { recursive: recursive.unwrap_or(false), glob, limit, after };
+    match tree::read(&control, &caller, ask.clone(), list).await? {
+        Found::File(file) => {
+            let (answer, request) = (content::answer(file, &reading)?, caller.request.clone());
+            let until = async { ApiError::from(tree::until_unreadable(control, caller, ask).await) };
+            Ok(cut_answer(answer, &request, until))
+        }
         Found::Folder(listing) => {
-            let mut response = routes::json(&listing)?;
-            if let Some(version) = &listing.version {
+            let version = listing.version.clone();
+            let mut response = Json::<_>(listing).response();
+            if let Some(version) = &version {
                 insert_version(response.headers_mut(), version);
             }
             Ok(response)
@@ -46,118 +78,180 @@ pub(super) async fn read(
     }
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-struct WriteQuery {
+pub(super) struct WriteQuery {
+    /// Branch; `main` without it.
     r#ref: Option<BranchName>,
+    /// Whether the file may be executed; as it was without it.
     executable: Option<bool>,
+    /// `folder` makes a folder.
+    r#type: Option<EntryType>,
+    /// Takes the body in as an archive, below the path.
+    extract: Option<ArchiveFormat>,
+}
+
+/// What a `PUT` makes when it is no file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum EntryType {
+    /// A folder.
+    Folder,
+}
+
+/// Formats of archives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum ArchiveFormat {
+    /// Tar, gzipped or not.
+    Tar,
+    /// Zip.
+    Zip,
 }
 
 /// `PUT /v1/tree/{path}`
 pub(super) async fn write(
-    State(control): State<Control>,
-    Extension(caller): Extension<Caller>,
-    uri: Uri,
-    headers: HeaderMap,
-    body: Body,
-) -> Result<Response<Body>, ApiError> {
-    let path = tree_path::parse(uri.path(), "/v1/tree")?;
-    let query: WriteQuery = query::parse(&uri)?;
-    let condition = conditions::parse(&headers)?;
-    content::refuse_ranges(&headers)?;
+    control: Control,
+    caller: Caller,
+    path: TreePath,
+    Query(query): Query<WriteQuery>,
+    condition: Condition,
+    upload: Upload,
+) -> Result<Put, ApiError> {
     let ask = WriteAsk { path, branch: branch(query.r#ref), condition };
-    let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
     let (writer, reader) = pipe();
-    let mut outcome = pin!(tree::write(&control, &caller, ask, query.executable, length, reader));
-    let pumped = pin!(upload::pump(body, writer, control.config().http.body_timeout));
-    // A refusal is answered at once, not after the body.
-    let outcome = tokio::select! {
-        biased;
-        outcome = &mut outcome => outcome,
-        sent = pumped => match sent {
-            Ok(()) => outcome.await,
-            Err(error) => {
-                // The writer went with the pump, so the operation ends by itself and changes nothing.
-                let _changed_nothing = outcome.await.is_err();
-                Err(error)
-            }
-        },
-    }?;
-    let mut response = routes::json(&outcome.answer)?;
-    if let Some(id) = outcome.entry {
-        response.headers_mut().insert(header::ETAG, conditions::tag(&id)?);
+    match (query.r#type, query.extract, query.executable) {
+        (Some(EntryType::Folder), None, None) => tree_edit::make_folder(&control, &caller, ask).await.map(Put::Written),
+        (None, Some(format), None) => {
+            let format = match format {
+                ArchiveFormat::Tar => Format::Tar,
+                ArchiveFormat::Zip => Format::Zip,
+            };
+            let work = tree_edit::extract(&control, &caller, ask, format, reader);
+            upload.feed(writer, work).await.map(|(answer, entry)| Put::Extracted(answer, entry))
+        }
+        (None, None, executable) => {
+            let length = upload.length;
+            let work = tree::write(&control, &caller, ask, executable, length, reader);
+            upload.feed(writer, work).await.map(Put::Written)
+        }
+        (Some(_), _, _) | (None, Some(_), Some(_)) => {
+            let message = "`type`, `extract` and `executable` exclude each other";
+            Err(ApiError::invalid("invalid_query", message, "Remove all but one of them."))
+        }
     }
-    insert_version(response.headers_mut(), &outcome.answer.version);
-    Ok(response)
 }
 
-#[derive(Debug, Default, Deserialize)]
+/// What a `PUT` made.
+pub(super) enum Put {
+    /// A file or a folder.
+    Written(Written),
+    /// What an archive holds, and the tag of the folder.
+    Extracted(ExtractAnswer, Option<String>),
+}
+
+impl Answer for Put {
+    fn declare(given: &mut Vec<Given>) {
+        Written::declare(given);
+        given.push(Given { status: 200, content: Some(Content::Json(describe::<ExtractAnswer>)), headers: WROTE });
+    }
+
+    fn response(self) -> Response<Body> {
+        match self {
+            Self::Written(written) => written.response(),
+            Self::Extracted(answer, entry) => {
+                let version = answer.version.clone();
+                changed(Json::<_>(answer).response(), &version, entry.as_deref())
+            }
+        }
+    }
+}
+
+impl Answer for Written {
+    fn declare(given: &mut Vec<Given>) {
+        given.push(Given { status: 200, content: Some(Content::Json(describe::<WriteAnswer>)), headers: WROTE });
+    }
+
+    fn response(self) -> Response<Body> {
+        let version = self.answer.version.clone();
+        changed(Json::<_>(self.answer).response(), &version, self.entry.as_deref())
+    }
+}
+
+/// The answer to a change, with the tag of what is there now.
+fn changed(mut response: Response<Body>, version: &VersionId, entry: Option<&str>) -> Response<Body> {
+    if let Some(tag) = entry.and_then(|id| conditions::tag(id).ok()) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    insert_version(response.headers_mut(), version);
+    response
+}
+
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-struct DeleteQuery {
+pub(super) struct DeleteQuery {
+    /// Branch; `main` without it.
     r#ref: Option<BranchName>,
 }
 
 /// `DELETE /v1/tree/{path}`
 pub(super) async fn delete(
-    State(control): State<Control>,
-    Extension(caller): Extension<Caller>,
-    uri: Uri,
-    headers: HeaderMap,
-) -> Result<Response<Body>, ApiError> {
-    let path = tree_path::parse(uri.path(), "/v1/tree")?;
-    let query: DeleteQuery = query::parse(&uri)?;
-    let condition = conditions::parse(&headers)?;
-    let ask = WriteAsk { path, branch: branch(query.r#ref), condition };
-    let outcome = tree::delete(&control, &caller, ask).await?;
-    let mut response = routes::json(&outcome.answer)?;
-    insert_version(response.headers_mut(), &outcome.answer.version);
-    Ok(response)
+    control: Control,
+    caller: Caller,
+    path: TreePath,
+    Query(query): Query<DeleteQuery>,
+    condition: Condition,
+) -> Result<Written, ApiError> {
+    tree::delete(&control, &caller, WriteAsk { path, branch: branch(query.r#ref), condition }).await
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-struct HistoryQuery {
+pub(super) struct HistoryQuery {
+    /// Branch or version; `main` without it.
     r#ref: Option<Revision>,
+    /// At most this many.
     limit: Option<u32>,
+    /// Go on after this version.
     after: Option<VersionId>,
 }
 
 /// `GET /v1/tree-history/{path}`
 pub(super) async fn history(
-    State(control): State<Control>,
-    Extension(caller): Extension<Caller>,
-    uri: Uri,
-) -> Result<Response<Body>, ApiError> {
-    let path = tree_path::parse(uri.path(), "/v1/tree-history")?;
-    let query: HistoryQuery = query::parse(&uri)?;
+    control: Control,
+    caller: Caller,
+    path: TreePath,
+    Query(query): Query<HistoryQuery>,
+) -> Answered<History> {
     let ask = ReadAsk { path, revision: revision(query.r#ref) };
-    routes::json(&tree::history(&control, &caller, ask, query.limit, query.after).await?)
+    tree::history(&control, &caller, ask, query.limit, query.after).await.map(Json)
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-struct DiffQuery {
+pub(super) struct DiffQuery {
+    /// The older side; what `to` grew from without it.
     from: Option<Revision>,
+    /// The newer side; `main` without it.
     to: Option<Revision>,
 }
 
 /// `GET /v1/tree-diff/{path}`
 pub(super) async fn diff(
-    State(control): State<Control>,
-    Extension(caller): Extension<Caller>,
-    uri: Uri,
-) -> Result<Response<Body>, ApiError> {
-    let path = tree_path::parse(uri.path(), "/v1/tree-diff")?;
-    let query: DiffQuery = query::parse(&uri)?;
+    control: Control,
+    caller: Caller,
+    path: TreePath,
+    Query(query): Query<DiffQuery>,
+) -> Answered<Diff> {
     let ask = ReadAsk { path, revision: revision(query.to) };
-    routes::json(&tree::diff(&control, &caller, query.from, ask).await?)
+    tree::diff(&control, &caller, query.from, ask).await.map(Json)
 }
 
-fn revision(asked: Option<Revision>) -> Revision {
+pub(super) fn revision(asked: Option<Revision>) -> Revision {
     asked.unwrap_or_else(|| Revision::Branch(BranchName::main()))
 }
 
-fn branch(asked: Option<BranchName>) -> BranchName {
+pub(super) fn branch(asked: Option<BranchName>) -> BranchName {
     asked.unwrap_or_else(BranchName::main)
 }
 

@@ -1,29 +1,49 @@
 //! What policy says of each path that a change to a folder touched: a decision about the folder is one about its own
 //! path, and an operator's rule may name one below it, whether that is there or not.
+//!
+//! A link or file is asked about for what it stands in the way of, too: a rule about `/a/b/c` is one about whoever puts a
+//! link at `/a/b`. See `mentioned_below` of the judge for which paths count.
 
 use std::ops::ControlFlow;
+use std::sync::{Arc, OnceLock};
 
-use bailey_policy::{Action, Denied, PathWritePermit, WriteAction};
+use bailey_policy::{Action, Denied, Judge, WriteAction};
+use bailey_protocol::api::EntryKind;
 use bailey_protocol::id::VersionId;
-use bailey_protocol::path::TreePath;
-use bailey_tree::Store;
+use bailey_protocol::path::{BranchName, RepoId, TreePath, text_of};
+use bailey_tree::{Store, TakenOver};
 use tokio::runtime::Handle;
 
+use super::entering::{self, Looked, Shaped};
 use crate::api_error::ApiError;
 use crate::control::{Caller, Control};
 use crate::db::AuditEntry;
+use crate::tree_meta::root_of;
 
 /// Most changed paths that are asked about. More are denied, all of them.
 const MAX_CHANGED: usize = 20_000;
 /// Most denied paths that are told: with these, no further one is asked about.
 const MAX_DENIED: usize = 100;
+/// Most labelled paths below one that are asked about before a link or file takes their place. More are denied.
+const MAX_LABELLED_BELOW: usize = 1_000;
 
 /// Decides on changed paths below folders.
 #[derive(Debug, Clone)]
 pub(super) struct Below {
     caller: Caller,
-    action: WriteAction,
+    asked: Asked,
     folders: Vec<TreePath>,
+    /// What the change brings that is shaped like a credential, once it was looked at.
+    shaped: Arc<OnceLock<Vec<Shaped>>>,
+}
+
+/// As what a changed path is asked about.
+#[derive(Debug, Clone, Copy)]
+enum Asked {
+    /// Always this.
+    As(WriteAction),
+    /// A delete where nothing is there any more, else a write.
+    WhatBecameOfIt,
 }
 
 /// Why a change may not be made. It is on the audit.
@@ -47,90 +67,251 @@ impl Refusal {
 }
 
 impl Below {
-    /// `None` where the decision about each folder covers all that is below it.
-    pub(super) fn new(control: &Control, caller: &Caller, action: WriteAction, folders: Vec<TreePath>) -> Option<Self> {
-        control.policies().decides_below(action).then(|| Self { caller: caller.clone(), action, folders })
+    /// Asks for `action` on whatever changed.
+    pub(super) fn new(caller: &Caller, action: WriteAction, folders: Vec<TreePath>) -> Self {
+        Self::asking(caller, Asked::As(action), folders)
     }
 
-    /// Asks about each path that differs between the branch's head and what it is to point to. Blocks.
+    /// Asks for a delete on what is gone and for a write on all else that changed.
+    pub(super) fn writes_and_deletes(caller: &Caller, folders: Vec<TreePath>) -> Self {
+        Self::asking(caller, Asked::WhatBecameOfIt, folders)
+    }
+
+    fn asking(caller: &Caller, asked: Asked, folders: Vec<TreePath>) -> Self {
+        Self { caller: caller.clone(), asked, folders, shaped: Arc::default() }
+    }
+
+    /// Looks at what `to` holds that `base` did not, once: before any lock is held, as it reads the content. Blocks.
     ///
     /// # Errors
     /// When the versions cannot be read.
+    pub(super) fn look(&self, store: &Store, base: Option<&VersionId>, to: &VersionId) -> Result<(), ApiError> {
+        self.look_among(store, base, to, &mut Looked::default())
+    }
+
+    /// The same for one of several versions that come together.
+    ///
+    /// # Errors
+    /// When the versions cannot be read.
+    pub(super) fn look_among(
+        &self,
+        store: &Store,
+        base: Option<&VersionId>,
+        to: &VersionId,
+        looked: &mut Looked,
+    ) -> Result<(), ApiError> {
+        if matches!(self.asked, Asked::As(WriteAction::Delete)) || self.shaped.get().is_some() {
+            return Ok(());
+        }
+        let mut look = || -> Result<Vec<Shaped>, ApiError> {
+            // As they are after purges that were made meanwhile.
+            let base = base.map(|base| store.current(base)).transpose()?;
+            entering::shaped(store, base.as_ref(), &store.current(to)?, looked)
+        };
+        // A purge may take away what is just being looked at: then once more, at what is there now.
+        let shaped = look().or_else(|_gone| look())?;
+        // Whoever was first has seen the same.
+        let _seen = self.shaped.set(shaped);
+        Ok(())
+    }
+
+    /// In whose name it is asked.
+    pub(super) fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    /// What was found by [`Below::look`].
+    pub(super) fn shaped(&self) -> &[Shaped] {
+        self.shaped.get().map(Vec::as_slice).unwrap_or_default()
+    }
+
+    /// Asks about each path that differs between the branch's head and what it is to point to, by the policies in force
+    /// now; and about what is shaped like a credential in any case. Blocks.
+    ///
+    /// # Errors
+    /// When the versions or the policies cannot be read.
     pub(super) fn refusal(
         &self,
         control: &Control,
-        permit: &PathWritePermit,
+        branch: &BranchName,
         store: &Store,
         head: Option<&VersionId>,
         to: &VersionId,
     ) -> Result<Option<Refusal>, ApiError> {
-        let mut denied = Vec::new();
-        let mut paths = Vec::new();
-        if let Some(folder) = self.overflow(store, head, to)? {
+        self.refusal_of_merge(control, branch, store, (head, to), None)
+    }
+
+    /// The same, where paths that were taken over as they are were judged where they come from: they are not asked about
+    /// again, unless policy may say something else of this branch.
+    ///
+    /// # Errors
+    /// When the versions or the policies cannot be read.
+    pub(super) fn refusal_of_merge(
+        &self,
+        control: &Control,
+        branch: &BranchName,
+        store: &Store,
+        (head, to): (Option<&VersionId>, &VersionId),
+        taken: Option<&TakenOver<'_>>,
+    ) -> Result<Option<Refusal>, ApiError> {
+        let judge = Handle::current().block_on(control.judge(&self.caller))?;
+        let (mut denied, mut paths) = (Vec::new(), Vec::new());
+        for Shaped { inner, findings } in self.shaped() {
+            let judge = judge.clone().holding(findings.iter().map(|finding| finding.rule));
+            let asking = Asking { control, below: self, judge: &judge, branch };
+            if let Err(denial) = asking.about_shaped(store, inner) {
+                denied.push(denial);
+                paths.push(text_of(inner).into_owned());
+            }
+            if denied.len() >= MAX_DENIED {
+                break;
+            }
+        }
+        if !self.asked.actions().iter().any(|action| judge.decides_below(*action)) {
+            // The decision about each folder covers all that is below it.
+        } else if let Some((folder, now)) = self.overflow(store, head, to)? {
             let reason = format!("more than {MAX_CHANGED} paths changed, too many to ask policy about each");
-            denied.push(self.denied(folder.as_str(), reason));
+            denied.push(Denied::unasked(self.asked.about(now).into(), folder.as_str(), reason));
         } else {
+            let asking = Asking { control, below: self, judge: &judge, branch };
+            let taken = taken.filter(|_| !self.asked.actions().iter().any(|action| judge.looks_at_branch(*action)));
             for folder in &self.folders {
-                store.changed_paths(head, to, folder.inner(), &mut |inner| {
-                    if let Err(denial) = self.decide(control, permit, folder, inner) {
+                store.changed_paths(head, to, folder.inner(), &mut |inner, now| {
+                    if taken.is_some_and(|taken| has(taken, inner)) {
+                        return ControlFlow::Continue(());
+                    }
+                    if let Err(denial) = asking.decide(folder, inner, now) {
                         denied.push(denial);
-                        paths.push(String::from_utf8_lossy(inner).into_owned());
+                        paths.push(text_of(inner).into_owned());
                     }
                     if denied.len() < MAX_DENIED { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
                 })?;
             }
         }
-        self.record(control, &denied);
+        record(control, &self.caller, &denied);
         Ok(denied.into_iter().next().map(|denied| Refusal { denied, paths }))
     }
 
     /// The folder in which the changed paths become too many. Counting is cheap, asking is not.
-    fn overflow(&self, store: &Store, head: Option<&VersionId>, to: &VersionId) -> Result<Option<&TreePath>, ApiError> {
-        let mut count = 0;
+    fn overflow(
+        &self,
+        store: &Store,
+        head: Option<&VersionId>,
+        to: &VersionId,
+    ) -> Result<Option<(&TreePath, Option<EntryKind>)>, ApiError> {
+        let (mut count, mut last) = (0, None);
         for folder in &self.folders {
-            store.changed_paths(head, to, folder.inner(), &mut |_| {
-                count += 1;
+            store.changed_paths(head, to, folder.inner(), &mut |_, now| {
+                (count, last) = (count + 1, now);
                 if count <= MAX_CHANGED { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             })?;
             if count > MAX_CHANGED {
-                return Ok(Some(folder));
+                return Ok(Some((folder, last)));
             }
         }
         Ok(None)
     }
+}
 
-    /// May the path `inner` of the folder's store be changed? What no policy can name is denied.
-    fn decide(
-        &self,
-        control: &Control,
-        permit: &PathWritePermit,
-        folder: &TreePath,
-        inner: &[u8],
-    ) -> Result<(), Denied> {
-        let root = folder.as_str().strip_suffix(folder.inner()).unwrap_or(folder.as_str()).trim_end_matches('/');
-        let shown = match inner {
-            [] => root.to_owned(),
-            inner => format!("{root}/{}", String::from_utf8_lossy(inner)),
-        };
-        let named = std::str::from_utf8(inner).ok().and_then(|_| shown.parse::<TreePath>().ok());
-        let Some(path) = named.filter(|path| path.repo() == folder.repo()) else {
-            return Err(self.denied(&shown, "its name is none that a policy can be asked about".to_owned()));
-        };
-        control.policies().write_path(&self.caller.principal, self.action, &path, permit.branch()).map(drop)
-    }
-
-    fn denied(&self, resource: &str, reason: String) -> Denied {
-        let (action, resource) = (Action::from(self.action), resource.to_owned());
-        Denied { action, resource, policies: Vec::new(), reason, broken: false }
-    }
-
-    fn record(&self, control: &Control, denied: &[Denied]) {
-        let now = control.now_ms();
-        let Caller { principal, request } = &self.caller;
-        let entries = denied.iter().map(|denied| AuditEntry::denied(principal, denied, Some(request), now));
-        if let Err(error) = Handle::current().block_on(control.write_audit(entries.collect())) {
-            // They stay denials.
-            tracing::error!(%request, %error, "denials are not on the audit");
+impl Asked {
+    fn actions(self) -> Vec<Action> {
+        match self {
+            Self::As(action) => vec![action.into()],
+            Self::WhatBecameOfIt => vec![Action::TreeWrite, Action::TreeDelete],
         }
+    }
+
+    fn about(self, now: Option<EntryKind>) -> WriteAction {
+        match (self, now) {
+            (Self::As(action), _) => action,
+            (Self::WhatBecameOfIt, None) => WriteAction::Delete,
+            (Self::WhatBecameOfIt, Some(_)) => WriteAction::Write,
+        }
+    }
+}
+
+/// One change that is asked about.
+struct Asking<'a> {
+    control: &'a Control,
+    below: &'a Below,
+    judge: &'a Judge,
+    branch: &'a BranchName,
+}
+
+impl Asking<'_> {
+    /// May the path `inner` of the folder's store become that? What no policy can name is denied.
+    fn decide(&self, folder: &TreePath, inner: &[u8], now: Option<EntryKind>) -> Result<(), Denied> {
+        let action = self.below.asked.about(now);
+        let path = named(folder, inner).map_err(|shown| unnamed(action.into(), &shown))?;
+        self.ask(action, &path)?;
+        match now {
+            None | Some(EntryKind::Directory) => Ok(()),
+            Some(EntryKind::File | EntryKind::Executable | EntryKind::Symlink) => self.in_the_way(action, &path),
+        }
+    }
+
+    /// May a file of the store hold what was found in it?
+    fn about_shaped(&self, store: &Store, inner: &[u8]) -> Result<(), Denied> {
+        let action = self.below.asked.about(Some(EntryKind::File));
+        let path = in_store(&store.id().root(), store.id(), inner).map_err(|shown| unnamed(action.into(), &shown))?;
+        self.ask(action, &path)
+    }
+
+    /// May all be written that cannot be below `path` once something else than a folder is there?
+    fn in_the_way(&self, action: WriteAction, path: &TreePath) -> Result<(), Denied> {
+        for below in self.judge.mentioned_below(path) {
+            self.ask(action, &below)?;
+        }
+        let labelled = self.control.tree_meta().labelled_below(path, MAX_LABELLED_BELOW + 1);
+        if labelled.len() > MAX_LABELLED_BELOW {
+            let reason =
+                format!("more than {MAX_LABELLED_BELOW} labelled paths are below it, too many to ask about each");
+            return Err(Denied::unasked(action.into(), path.as_str(), reason));
+        }
+        labelled.iter().try_for_each(|below| self.ask(action, &below.path))
+    }
+
+    fn ask(&self, action: WriteAction, path: &TreePath) -> Result<(), Denied> {
+        let facts = self.control.path_facts(&self.below.caller, path, Some(self.branch));
+        self.judge.write_path(action, &facts, self.branch).map(drop)
+    }
+}
+
+/// Whether that was taken over. What cannot be read is asked about.
+fn has(taken: &TakenOver<'_>, inner: &[u8]) -> bool {
+    matches!(taken.has(&text_of(inner)), Ok(true))
+}
+
+/// The path `inner` of the folder's store, or how to show it where it has no such name.
+pub(super) fn named(folder: &TreePath, inner: &[u8]) -> Result<TreePath, String> {
+    in_store(root_of(folder), folder.repo(), inner)
+}
+
+/// The path `below` a folder, or how to show it where it has no such name.
+pub(super) fn below_folder(folder: &TreePath, below: &[u8]) -> Result<TreePath, String> {
+    in_store(folder.as_str(), folder.repo(), below)
+}
+
+fn in_store(prefix: &str, repo: &RepoId, below: &[u8]) -> Result<TreePath, String> {
+    let shown = match below {
+        [] => prefix.to_owned(),
+        below => format!("{prefix}/{}", text_of(below)),
+    };
+    shown.parse().ok().filter(|path: &TreePath| path.repo() == repo).ok_or(shown)
+}
+
+/// What is in a store where no path leads.
+pub(super) fn unnamed(action: Action, shown: &str) -> Denied {
+    Denied::unasked(action, shown, "its name is none that a policy can be asked about")
+}
+
+/// Puts denials on the audit. Blocks.
+pub(super) fn record(control: &Control, caller: &Caller, denied: &[Denied]) {
+    let now = control.now_ms();
+    let Caller { principal, request } = caller;
+    let entries = denied.iter().map(|denied| AuditEntry::denied(principal, denied, Some(request), now));
+    if let Err(error) = Handle::current().block_on(control.write_audit(entries.collect())) {
+        // They stay denials.
+        tracing::error!(%request, %error, "denials are not on the audit");
     }
 }

@@ -12,13 +12,18 @@ impl Control {
         match decision {
             Ok(permit) => Ok(permit),
             Err(denied) => {
-                let entry = AuditEntry::denied(&caller.principal, &denied, Some(&caller.request), self.now_ms());
-                if let Err(error) = self.db().audit(entry).await {
-                    // It stays a denial.
-                    tracing::error!(request = %caller.request, %error, "a denial is not on the audit");
-                }
+                self.record_denial(caller, &denied).await;
                 Err(denied.into())
             }
+        }
+    }
+
+    /// Puts a denial on the audit.
+    pub(crate) async fn record_denial(&self, caller: &Caller, denied: &Denied) {
+        let entry = AuditEntry::denied(&caller.principal, denied, Some(&caller.request), self.now_ms());
+        if let Err(error) = self.db().audit(entry).await {
+            // It stays a denial.
+            tracing::error!(request = %caller.request, %error, "a denial is not on the audit");
         }
     }
 
@@ -46,6 +51,34 @@ impl Control {
         Ok(())
     }
 
+    /// Puts something that concerns every tenant on the audit of each.
+    ///
+    /// CANCEL: those that come later are not told.
+    ///
+    /// # Errors
+    /// When it cannot be recorded.
+    pub(crate) async fn tell_tenants(&self, entry: AuditEntry) -> Result<(), ApiError> {
+        let mut after = Some(0);
+        while let Some(at) = after {
+            after = self.db().audit_tenants(entry.clone(), at).await?;
+        }
+        Ok(())
+    }
+
+    /// Hands `result` back. Where it failed, what was allowed on the way to it is on the audit first, with the failure as
+    /// its outcome; where it did not, whoever goes on puts it there.
+    pub(crate) async fn failure_audited<'a, T>(
+        &self,
+        caller: &Caller,
+        grants: impl IntoIterator<Item = &'a Grant>,
+        result: Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
+        if let Err(error) = &result {
+            self.audit(caller, grants, error.code).await?;
+        }
+        result
+    }
+
     /// As [`Control::audit`], with the outcome taken from `result`, which is handed back.
     pub(crate) async fn audited<'a, T>(
         &self,
@@ -65,7 +98,7 @@ impl Control {
 /// Runs `work` on a thread that may block.
 ///
 /// CANCEL: once begun, the work is done even when the caller is gone.
-pub(super) async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
 ) -> Result<T, ApiError> {
     tokio::task::spawn_blocking(work).await.map_err(ApiError::internal)?

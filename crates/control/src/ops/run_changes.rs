@@ -1,22 +1,26 @@
 //! What a run changed: from the node's change streams to versions on branches.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use bailey_policy::WriteAction;
 use bailey_protocol::api::{NewVersion, Notice, RunResult};
 use bailey_protocol::change::NoticeReason;
 use bailey_protocol::id::VersionId;
+use bailey_protocol::label::Label;
 use bailey_protocol::limits::MAX_CHANGE_STREAM;
 use bailey_protocol::node::{Ending, RunUpdate};
-use bailey_protocol::path::{RepoId, TreePath};
+use bailey_protocol::path::{RepoId, TreePath, text_of};
 use bailey_tree::{Applied, CommitMeta, MAX_NOTICES};
 use tokio::runtime::Handle;
 
 use super::below::Below;
 use super::decide::blocking;
+use super::entering;
+use super::labels::Carried;
 use super::landing::{self, Landed, OnConflict, Work};
 use super::run_owner::{Going, failure, record_end};
+use super::slices::Slice;
 use crate::api_error::ApiError;
 use crate::db::{RefMove, RunEnd, RunFailure};
 use crate::pipe::{PipeWriter, pipe};
@@ -55,6 +59,7 @@ impl Going {
     /// Turns the change stream of each writable mount into a version that nothing points to yet.
     pub(super) async fn collect(&mut self, ending: &Ending) -> Result<Collected, RunFailure> {
         let mut collected = Collected::default();
+        self.slices.iter_mut().for_each(Slice::awake);
         for index in 0..self.slices.len() {
             let Some(slice) = self.slices.get(index).filter(|slice| slice.write.is_some()) else { continue };
             let (path, repo) = (slice.path.clone(), slice.store.id().clone());
@@ -87,7 +92,10 @@ impl Going {
         let meta = self.meta();
         let (writer, mut reader) = pipe();
         let inner = path.inner().to_owned();
-        let applying = blocking(move || Ok(store.apply_changes(base.as_ref(), &inner, &mut reader, &meta)?));
+        let applying = blocking(move || {
+            let base = base.map(|base| store.current(&base)).transpose()?;
+            Ok(store.apply_changes(base.as_ref(), &inner, &mut reader, &meta)?)
+        });
         let (fed, applied) = tokio::join!(self.feed(index, writer), applying);
         fed?;
         applied.map_err(|error| self.lost(&path, ending, &error))
@@ -137,14 +145,17 @@ impl Going {
         let paths: Vec<Vec<(usize, TreePath)>> = paths.collect();
         let ending = result.ending;
         let (control, run, permit) = (self.control.clone(), self.run.clone(), Arc::clone(&self.permit));
+        let caller = self.caller.clone();
         let shown = paths.iter().flatten().next().map(|(_, path)| path.clone());
         let landing = blocking(move || {
+            let result = RunResult { notices: shaped(&pieces, &paths, result.notices.clone())?, ..result };
             let told = |landed: &[Landed]| RunResult { versions: versions(&paths, landed), ..result.clone() };
             let commit = |landed: &[Landed], moves: Vec<RefMove>| {
                 let end = RunEnd::Ended(told(landed));
                 Handle::current().block_on(record_end(&control, &permit, &run, &end, &moves))
             };
-            let landed = landing::land(&control, &pieces, OnConflict::SideBranch(&run), &|_, _| Ok(()), &commit)?;
+            let landed =
+                landing::land(&control, &caller, &pieces, OnConflict::SideBranch(&run), &|_, _| Ok(()), &commit)?;
             Ok(told(&landed))
         });
         landing.await.map_err(|error| match shown {
@@ -155,15 +166,26 @@ impl Going {
 
     fn work(&self, chain: &Chain) -> Option<Work> {
         let slice = self.slices.get(chain.first()?.0)?;
-        let folders = chain.iter().map(|(index, _)| Some(self.path(*index)?.1)).collect::<Option<_>>()?;
         Some(Work {
             permit: slice.write.clone()?,
             store: slice.store.clone(),
             base: slice.version.clone(),
             made: chain.iter().map(|(_, version)| version.clone()).collect(),
-            below: Below::new(&self.control, &self.caller, WriteAction::Mount, folders),
+            below: Some(Below::new(&self.caller, WriteAction::Mount, self.folders(chain)?)),
+            labels: Carried::by_run(self.labels(), self.folders(chain)?),
             meta: self.meta(),
         })
+    }
+
+    fn folders(&self, chain: &Chain) -> Option<Vec<TreePath>> {
+        chain.iter().map(|(index, _)| Some(self.path(*index)?.1)).collect()
+    }
+
+    /// The labels of all that the run could read, when it was mounted or now.
+    fn labels(&self) -> BTreeSet<Label> {
+        let meta = self.control.tree_meta();
+        let slices = self.slices.iter();
+        slices.flat_map(|slice| slice.labels.iter().cloned().chain(meta.labels_of_slice(&slice.path))).collect()
     }
 
     fn path(&self, index: usize) -> Option<(usize, TreePath)> {
@@ -183,7 +205,9 @@ impl Going {
     fn lost(&self, path: &TreePath, ending: &Ending, error: &ApiError) -> RunFailure {
         tracing::error!(run = %self.run, %error, cause = error.cause_chain(), "changes not kept");
         let message = format!("{}, but what it changed below `{path}` could not be kept: {error}", what_it_did(ending));
-        failure("commit_failed", message, &error.hint)
+        // The quota is the tenant's own matter, and a code of its own.
+        let code = if error.code == "quota_exceeded" { error.code } else { "commit_failed" };
+        failure(code, message, &error.hint)
     }
 }
 
@@ -199,6 +223,7 @@ fn versions(paths: &[Vec<(usize, TreePath)>], landed: &[Landed]) -> Vec<NewVersi
         outcome: landed.outcome,
         reason: landed.reason.clone(),
         conflicts: landed.conflicts.clone(),
+        labels: landed.labels.clone(),
     };
     versions.into_iter().map(version).collect()
 }
@@ -208,7 +233,24 @@ fn is(mount: u32, index: usize) -> bool {
 }
 
 fn notice(path: &TreePath, inside: &[u8], reason: NoticeReason) -> Notice {
-    Notice { path: format!("{path}/{}", String::from_utf8_lossy(inside)), reason }
+    Notice { path: format!("{path}/{}", text_of(inside)), reason, detail: None }
+}
+
+/// The notices, and one for each file that came and holds what is shaped like a credential. Reads that content. Blocks.
+fn shaped(
+    pieces: &[Work],
+    paths: &[Vec<(usize, TreePath)>],
+    mut notices: Vec<Notice>,
+) -> Result<Vec<Notice>, ApiError> {
+    for (piece, mounts) in pieces.iter().zip(paths) {
+        let (Some(below), Some(to), Some((_, mount))) = (&piece.below, piece.made.last(), mounts.first()) else {
+            continue;
+        };
+        below.look(&piece.store, piece.base.as_ref(), to)?;
+        let root = mount.as_str().strip_suffix(mount.inner()).unwrap_or(mount.as_str()).trim_end_matches('/');
+        notices.extend(entering::notices(below.shaped(), root));
+    }
+    Ok(notices)
 }
 
 fn what_it_did(ending: &Ending) -> String {

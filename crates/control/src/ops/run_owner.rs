@@ -12,12 +12,13 @@
 //! Events go to the run's log and nowhere else, so nobody who listens can slow a run down or make it end.
 
 use std::collections::{HashMap, VecDeque};
+use std::pin::pin;
 use std::sync::Arc;
 
 use bailey_policy::RunCreatePermit;
 use bailey_protocol::api::{RunEventKind, RunResult, Usage};
 use bailey_protocol::id::{RunId, UserId};
-use bailey_protocol::node::{NodeFault, NodeFaultKind, RunStarted, RunStopped, RunUpdate};
+use bailey_protocol::node::{Ending, NodeFault, NodeFaultKind, RunStarted, RunStopped, RunUpdate};
 use bailey_protocol::path::RepoId;
 use bailey_protocol::wall::WallReason;
 use tokio::sync::{mpsc, watch};
@@ -62,6 +63,16 @@ pub(super) struct RunLog {
     writer: EventWriter,
     cancel: CancellationToken,
     _listed: Listed,
+}
+
+/// What a run did, and what waits to be committed.
+type CarriedOut = Result<(RunResult, HashMap<RepoId, Chain>), RunFailure>;
+
+/// Why a run was stopped, if it was: by policy, or because its caller's rights are over.
+#[derive(Debug, Default)]
+struct Stop {
+    why: Option<String>,
+    by_policy: bool,
 }
 
 /// A run under way.
@@ -147,7 +158,10 @@ impl Going {
     /// Sees the run to its end.
     pub(super) async fn live(mut self, order: StartRun) {
         tracing::info!(run = %self.run, tenant = %self.permit.tenant(), "run created");
-        let landed = match self.carry_out(order).await {
+        let (carried, stop) = self.carry_out_while_allowed(order).await;
+        let lost = self.control.still_stands(&self.caller).err().map(|error| error.to_string());
+        let tell_why = |(result, works): (RunResult, HashMap<RepoId, Chain>)| stop.told(lost, result, works);
+        let landed = match carried.map(tell_why) {
             Ok((result, works)) if works.is_empty() => Err(RunEnd::Ended(result)),
             Ok((result, works)) => self.land(result, works).await.map_err(RunEnd::Failed),
             // As it ends where this server does not live to see it.
@@ -164,8 +178,34 @@ impl Going {
         trim_logs(&control, grown).await;
     }
 
+    /// As [`Self::carry_out`], with the run cancelled as soon as its caller's rights are over, or policy no longer lets
+    /// it run; says why.
+    async fn carry_out_while_allowed(&mut self, order: StartRun) -> (CarriedOut, Stop) {
+        let (control, caller, plan) = (self.control.clone(), self.caller.clone(), self.permit.plan().clone());
+        let cancel = self.log.cancel.clone();
+        let mut denial = pin!(control.until_denied(&caller, |judge| judge.create_run(&plan).map(drop)));
+        let mut rights = pin!(control.end_of_run(&caller.principal));
+        let mut carried = pin!(self.carry_out(order));
+        let mut stop = Stop::default();
+        loop {
+            tokio::select! {
+                carried = &mut carried => return (carried, stop),
+                denial = &mut denial, if stop.why.is_none() => {
+                    control.record_denial(&caller, &denial).await;
+                    cancel.cancel();
+                    stop = Stop { why: Some(denial.to_string()), by_policy: true };
+                }
+                ended = &mut rights, if stop.why.is_none() => {
+                    tracing::info!(request = %caller.request, reason = %ended, "run cancelled with its user's rights");
+                    cancel.cancel();
+                    stop = Stop { why: Some(ended.to_string()), by_policy: false };
+                }
+            }
+        }
+    }
+
     /// What the node has to say, and what waits to be committed.
-    async fn carry_out(&mut self, order: StartRun) -> Result<(RunResult, HashMap<RepoId, Chain>), RunFailure> {
+    async fn carry_out(&mut self, order: StartRun) -> CarriedOut {
         if self.control.node().send(order).await.is_err() {
             let message = "no node takes runs at the moment";
             return Err(failure("node_unavailable", message, "Try again in a few seconds."));
@@ -174,6 +214,7 @@ impl Going {
         let Collected { works, notices, more_notices, .. } = self.collect(&stopped.ending).await?;
         let result = RunResult {
             ending: stopped.ending,
+            denied: None,
             limits_hit: stopped.limits_hit,
             output_dropped: stopped.output_dropped,
             versions: Vec::new(),
@@ -308,6 +349,21 @@ pub(super) async fn record_end(
             Err(DbError::Busy { .. }) if tries < MAX_END_TRIES => tries += 1,
             outcome => return outcome,
         }
+    }
+}
+
+impl Stop {
+    /// The run's result and what may land of it. A stop may come when the program is over anyway: then it is told where
+    /// something was dropped for it. `lost` is why the caller's rights are over.
+    fn told(
+        self,
+        lost: Option<String>,
+        result: RunResult,
+        works: HashMap<RepoId, Chain>,
+    ) -> (RunResult, HashMap<RepoId, Chain>) {
+        let drops = self.by_policy || lost.is_some();
+        let denied = self.why.or(lost).filter(|_| result.ending == Ending::Cancelled || (drops && !works.is_empty()));
+        (RunResult { denied, ..result }, if drops { HashMap::new() } else { works })
     }
 }
 

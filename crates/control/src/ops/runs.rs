@@ -1,6 +1,6 @@
 //! Runs: create, follow, list, look at, cancel.
 
-use bailey_policy::{RunCreatePermit, RunFacts, RunPlan};
+use bailey_policy::{Denied, RunCreatePermit, RunFacts, RunOrigin, RunPlan};
 use bailey_protocol::api::{RunList, RunRequest, RunSummary};
 use bailey_protocol::id::RunId;
 use bailey_protocol::node::RunSpec;
@@ -9,14 +9,16 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use super::decide::blocking;
+use super::entering;
 use super::run_owner::{Going, RunLog};
 use super::slices::{self, Allowed, Slice};
 use crate::admission::Slot;
 use crate::api_error::ApiError;
 use crate::control::{Caller, Control};
-use crate::db::{AuditEntry, Idempotency, IdempotencyKey, MAX_PAGE, NewRun, RunCreated};
+use crate::db::{AuditEntry, Idempotency, IdempotencyKey, MAX_PAGE, NewRun, RunCreated, RunRecord};
 use crate::event_log::{EventReader, Progress};
 use crate::run_request::{self, PlannedRun};
+use crate::streams::Stream;
 
 /// Runs of one page, when the caller does not say.
 const DEFAULT_PAGE: u32 = 50;
@@ -28,6 +30,10 @@ pub struct Created {
     pub run: RunId,
     /// Where its events have got to; absent when an earlier request with the same key made it.
     progress: Option<watch::Receiver<Progress>>,
+    /// Mounts that are not there yet, and what in the request is shaped like a credential.
+    pub warnings: Vec<String>,
+    /// For its events, unless it was asked for without.
+    room: Option<Slot>,
 }
 
 /// Makes a run and starts it. What it answers is durable; the run goes on whoever stays to listen.
@@ -44,16 +50,21 @@ pub async fn create(
 ) -> Result<Created, ApiError> {
     let hold = control.hold_drain()?;
     let idempotency = key.map(|key| Ok::<_, ApiError>(Idempotency { key, request: digest(&request)? })).transpose()?;
+    let shaped = entering::in_request(&request);
     let mut planned = run_request::plan(request, &control.config().runs)?;
-    let plan = RunPlan { wall: planned.wall, template: planned.template.clone(), root: planned.root };
-    let permit = control.permit(caller, control.policies().create_run(&caller.principal, &plan)).await?;
+    let (template, limits) = (planned.template.clone(), planned.limits);
+    let plan = RunPlan { wall: planned.wall, template, root: planned.root, limits };
+    let judge = control.judge(caller).await?.holding(shaped.iter().map(|(_, finding)| finding.rule));
+    let permit = control.permit(caller, judge.create_run(&plan)).await?;
     let allowed = slices::authorize(control, caller, std::mem::take(&mut planned.mounts)).await?;
     let audit = audit_entries(control, caller, &permit, &allowed);
     // A task of its own: a caller who hangs up must not leave a run that is recorded and never started.
     let making = make(control.clone(), caller.clone(), permit, allowed, planned, idempotency, audit);
     let made = control.own(making).await.map_err(ApiError::internal)?;
     drop(hold);
-    made
+    let mut created = made?;
+    created.warnings.extend(shaped.iter().map(|(field, finding)| entering::warning(field, finding)));
+    Ok(created)
 }
 
 /// A run that is recorded as running and has to be started.
@@ -68,7 +79,8 @@ pub(super) struct Ready {
 }
 
 enum Recorded {
-    New(Box<Ready>),
+    /// With room for its events, unless it was asked for without.
+    New(Box<Ready>, Option<Slot>),
     Before(RunId),
 }
 
@@ -82,14 +94,15 @@ async fn make(
     mut audit: Vec<AuditEntry>,
 ) -> Result<Created, ApiError> {
     match record(&control, &caller, &permit, allowed, planned, idempotency, audit.clone()).await {
-        Ok(Recorded::New(ready)) => {
+        Ok(Recorded::New(ready, room)) => {
+            let warnings = ready.slices.iter().filter_map(Slice::warning).collect();
             let (owner, order) = Going::new(control.clone(), permit, *ready);
-            let created = Created { run: order.spec.run.clone(), progress: Some(owner.progress()) };
+            let created = Created { run: order.spec.run.clone(), progress: Some(owner.progress()), warnings, room };
             // The run's own task goes on, and keeps a drain waiting in this one's place.
             drop(control.own(owner.live(order)));
             Ok(created)
         }
-        Ok(Recorded::Before(run)) => Ok(Created { run, progress: None }),
+        Ok(Recorded::Before(run)) => Ok(Created { run, progress: None, warnings: Vec::new(), room: None }),
         Err(error) => {
             audit.iter_mut().for_each(|entry| error.code.clone_into(&mut entry.outcome));
             control.write_audit(audit).await?;
@@ -116,18 +129,25 @@ async fn record(
         control.write_audit(audit.into_iter().map(outcome).collect()).await?;
         return Ok(Recorded::Before(first));
     }
-    let slot = control.admission().enter(&caller.principal.tenant)?;
-    let slices = slices::open(control, allowed).await?;
+    // Before anything starts: a run whose events nobody can be sent is not what was asked for.
+    let room = (!planned.detach).then(|| control.streams().enter(Stream::Run, &caller.principal.tenant)).transpose()?;
+    let slot = control.admission().enter(&caller.principal.tenant).await?;
+    if slot.waited() {
+        control.still_stands(caller)?;
+        control.permit(caller, control.judge(caller).await?.create_run(permit.plan())).await?;
+    }
+    let mounts = allowed.iter().map(|allowed| allowed.path().clone()).collect();
+    let slices = slices::open(control, caller, allowed).await?;
     let run = control.mint_run()?;
     let command = planned.command.join(" ");
-    let new = NewRun { run: run.clone(), command, created_ms: control.now_ms(), idempotency, audit };
+    let new = NewRun { run: run.clone(), command, mounts, created_ms: control.now_ms(), idempotency, audit };
     let log = RunLog::open(control, &run).await?;
     match control.db().create_run(permit, new).await {
         Ok(RunCreated::New) => {
             let reason = planned.reason;
             let spec = spec(planned, run, caller, &slices);
             let caller = caller.clone();
-            Ok(Recorded::New(Box::new(Ready { spec, caller, reason, slices, slot, log })))
+            Ok(Recorded::New(Box::new(Ready { spec, caller, reason, slices, slot, log }), room))
         }
         Ok(RunCreated::Replayed(first)) => {
             log.discard(control, &run).await;
@@ -140,28 +160,44 @@ async fn record(
     }
 }
 
+/// The events of a run, and what may be decided about it while they are read.
+#[derive(Debug)]
+pub struct Followed {
+    /// The events.
+    pub events: EventReader,
+    /// Held for as long as they are read.
+    pub room: Slot,
+    /// The run.
+    pub facts: RunFacts,
+}
+
 /// The events of a run that was just made.
 ///
 /// # Errors
 /// When they cannot be read.
-pub async fn follow(control: &Control, caller: &Caller, created: Created) -> Result<EventReader, ApiError> {
-    match created.progress {
-        Some(progress) => Ok(control.logs().follow(&created.run, 0, progress)?),
-        None => events(control, caller, &created.run, 0).await,
-    }
+pub async fn follow(control: &Control, caller: &Caller, created: Created) -> Result<Followed, ApiError> {
+    let (Some(progress), Some(room)) = (created.progress, created.room) else {
+        return events(control, caller, &created.run, 0).await;
+    };
+    let events = control.logs().follow(&created.run, 0, progress)?;
+    // Whoever made it may see it, whatever it was given.
+    let origin = Some(RunOrigin { credential: caller.principal.credential.clone(), mounts: Vec::new() });
+    let facts = RunFacts::plain(created.run, caller.principal.tenant.clone(), caller.principal.user.clone());
+    Ok(Followed { events, room, facts: RunFacts { origin, ..facts } })
 }
 
 /// The events of a run after number `after`, to its end.
 ///
 /// # Errors
-/// When it does not exist or is denied.
-pub async fn events(control: &Control, caller: &Caller, run: &RunId, after: u64) -> Result<EventReader, ApiError> {
+/// When it does not exist or is denied, or too many of the tenant's are read.
+pub async fn events(control: &Control, caller: &Caller, run: &RunId, after: u64) -> Result<Followed, ApiError> {
     let facts = facts(control, caller, run).await?;
-    let permit = control.permit(caller, control.policies().read_run(&caller.principal, &facts)).await?;
+    let permit = control.permit(caller, control.judge(caller).await?.read_run(&facts)).await?;
     let result = async {
+        let room = control.streams().enter(Stream::Run, &caller.principal.tenant)?;
         // Looked at first: what is not going any more has its end in the database.
         if let Some(live) = control.live().get(run) {
-            return Ok(control.logs().follow(run, after, live.progress)?);
+            return Ok((control.logs().follow(run, after, live.progress)?, room));
         }
         let record = control.db().run(&permit).await?.ok_or_else(ApiError::run_not_found)?;
         let Some(end) = record.end else {
@@ -170,14 +206,22 @@ pub async fn events(control: &Control, caller: &Caller, run: &RunId, after: u64)
         let (logs, run, time_ms) = (control.logs().clone(), run.clone(), record.ended_ms.unwrap_or(record.created_ms));
         blocking(move || {
             let progress = logs.complete(&run, time_ms, end.into())?;
-            Ok(logs.follow(&run, after, watch::channel(progress).1)?)
+            Ok((logs.follow(&run, after, watch::channel(progress).1)?, room))
         })
         .await
     };
-    control.audited(caller, [permit.grant()], result.await).await
+    let (events, room) = control.audited(caller, [permit.grant()], result.await).await?;
+    Ok(Followed { events, room, facts })
 }
 
-/// The caller's runs, newest first.
+/// Waits until policy no longer lets the caller see the run whose events it follows. The denial is on the audit.
+pub async fn until_unseen(control: Control, caller: Caller, facts: RunFacts) -> Denied {
+    let denied = control.until_denied(&caller, |judge| judge.read_run(&facts).map(drop)).await;
+    control.record_denial(&caller, &denied).await;
+    denied
+}
+
+/// The caller's runs, newest first: a page of those that its credential may see, which may be none while there are more.
 ///
 /// # Errors
 /// When it is denied.
@@ -187,14 +231,14 @@ pub async fn list(
     after: Option<RunId>,
     limit: Option<u32>,
 ) -> Result<RunList, ApiError> {
-    let permit = control.permit(caller, control.policies().list_runs(&caller.principal)).await?;
+    let permit = control.permit(caller, control.judge(caller).await?.list_runs()).await?;
     let limit = limit.unwrap_or(DEFAULT_PAGE).clamp(1, MAX_PAGE);
     let result = async {
         let records = control.db().runs(&permit, limit, after.as_ref()).await?;
-        let runs: Vec<RunSummary> = records.iter().map(crate::db::RunRecord::summary).collect();
-        let whole_page = u32::try_from(runs.len()).is_ok_and(|count| count == limit);
-        let next = if whole_page { runs.last().map(|last| last.run.clone()) } else { None };
-        Ok(RunList { runs, next })
+        let whole_page = u32::try_from(records.len()).is_ok_and(|count| count == limit);
+        let next = if whole_page { records.last().map(|last| last.facts.run.clone()) } else { None };
+        let shown = records.iter().filter(|record| permit.shows(&record.facts));
+        Ok(RunList { runs: shown.map(RunRecord::summary).collect(), next })
     };
     control.audited(caller, [permit.grant()], result.await).await
 }
@@ -205,7 +249,7 @@ pub async fn list(
 /// When it does not exist or is denied.
 pub async fn get(control: &Control, caller: &Caller, run: &RunId) -> Result<RunSummary, ApiError> {
     let facts = facts(control, caller, run).await?;
-    let permit = control.permit(caller, control.policies().read_run(&caller.principal, &facts)).await?;
+    let permit = control.permit(caller, control.judge(caller).await?.read_run(&facts)).await?;
     let result = async {
         let record = control.db().run(&permit).await?.ok_or_else(ApiError::run_not_found)?;
         Ok(record.summary())
@@ -219,7 +263,7 @@ pub async fn get(control: &Control, caller: &Caller, run: &RunId) -> Result<RunS
 /// When it does not exist or is denied.
 pub async fn cancel(control: &Control, caller: &Caller, run: &RunId) -> Result<(), ApiError> {
     let facts = facts(control, caller, run).await?;
-    let permit = control.permit(caller, control.policies().cancel_run(&caller.principal, &facts)).await?;
+    let permit = control.permit(caller, control.judge(caller).await?.cancel_run(&facts)).await?;
     if let Some(live) = control.live().get(&permit.facts().run) {
         live.cancel.cancel();
     }
@@ -248,6 +292,7 @@ fn spec(planned: PlannedRun, run: RunId, caller: &Caller, slices: &[Slice]) -> R
         env: planned.env,
         cwd: planned.cwd,
         stdin: planned.stdin,
+        files: planned.files,
         root: planned.root,
         mounts: slices.iter().map(Slice::mount).collect(),
         limits: planned.limits,

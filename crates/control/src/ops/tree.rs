@@ -1,12 +1,14 @@
 //! Reading a tree without a run. Changing it: [`write`].
 
-use bailey_policy::{PathReadPermit, ReadAction};
-use bailey_protocol::api::{Diff, EntryKind, History, TreeListing};
+use bailey_policy::{Denied, PathReadPermit, ReadAction};
+use bailey_protocol::api::{Blame, Diff, EntryKind, History, TreeListing};
 use bailey_protocol::id::VersionId;
 use bailey_protocol::path::{Revision, TreePath};
-use bailey_tree::Blob;
+use bailey_tree::{Blob, Page};
 
 use super::decide::blocking;
+use super::readable::Readable;
+use super::told_history::Told;
 use super::tree_access::{self, Opened};
 pub use super::tree_write::{Condition, WriteAsk, Written, delete, write};
 use crate::api_error::ApiError;
@@ -16,6 +18,9 @@ use crate::control::{Caller, Control};
 const DEFAULT_PAGE: u32 = 50;
 /// Most versions of one page.
 const MAX_PAGE: u32 = 500;
+/// Entries of one page of a listing, when the caller does not say, and the most.
+const DEFAULT_ENTRIES: u32 = 1000;
+const MAX_ENTRIES: u32 = 10_000;
 
 /// What to read.
 #[derive(Debug, Clone)]
@@ -61,30 +66,60 @@ pub enum FileKind {
     Symlink,
 }
 
-/// Reads a file, or lists a folder (which takes the right to list as well).
+/// How to list a folder.
+#[derive(Debug, Clone, Default)]
+pub struct ListAsk {
+    /// All below it, not only what is in it.
+    pub recursive: bool,
+    /// Only what fits.
+    pub glob: Option<String>,
+    /// Most entries of a page.
+    pub limit: Option<u32>,
+    /// The `next` of the page before.
+    pub after: Option<String>,
+}
+
+/// Reads a file, or lists a folder (which takes the right to list as well): a page of what policy lets be read.
 ///
 /// # Errors
 /// When it is denied or not there.
-pub async fn read(control: &Control, caller: &Caller, ask: ReadAsk) -> Result<Found, ApiError> {
-    let asked = control.policies().read_path(&caller.principal, ReadAction::Read, &ask.path, &ask.revision);
-    let permit = control.permit(caller, asked).await?;
+pub async fn read(control: &Control, caller: &Caller, ask: ReadAsk, list: ListAsk) -> Result<Found, ApiError> {
+    let permit = control.may_read(caller, ReadAction::Read, &ask.path, &ask.revision).await?;
+    let globs = bailey_tree::Globs::new(list.glob.as_slice())?;
+    let limit = list.limit.unwrap_or(DEFAULT_ENTRIES).clamp(1, MAX_ENTRIES);
+    let list = bailey_tree::ListAsk {
+        recursive: list.recursive,
+        globs,
+        limit: usize::try_from(limit).map_err(ApiError::internal)?,
+        after: list.after,
+    };
+    let readable = Readable::new(control, caller, ReadAction::Read, &ask.path, &ask.revision).await?;
     let result = async {
         let opened = tree_access::open(control, &permit).await?;
-        blocking(move || find(&opened)).await
+        blocking(move || find(&opened, &list, readable)).await
     };
     let found = control.audited(caller, [permit.grant()], result.await).await?;
     if let Found::Folder(_) = &found {
-        let asked = control.policies().read_path(&caller.principal, ReadAction::List, &ask.path, &ask.revision);
-        let permit = control.permit(caller, asked).await?;
+        let permit = control.may_read(caller, ReadAction::List, &ask.path, &ask.revision).await?;
         control.audit(caller, [permit.grant()], "ok").await?;
     }
     Ok(found)
 }
 
-/// The versions that changed a path, newest first.
+/// Waits until policy no longer lets the caller read the file that it is sent. The denial is on the audit.
+pub async fn until_unreadable(control: Control, caller: Caller, ask: ReadAsk) -> Denied {
+    let again = || async { Ok(control.ask_to_read(&caller, ReadAction::Read, &ask.path, &ask.revision).await?.err()) };
+    let denied =
+        control.live_guard(Some(&caller.principal.tenant)).until_refused(caller.principal.tenant.as_str(), again).await;
+    control.record_denial(&caller, &denied).await;
+    denied
+}
+
+/// The versions that changed a path, newest first: those in which the caller may see something that changed there, with the
+/// messages of those in which nothing that changed is hidden from them.
 ///
 /// # Errors
-/// When it is denied, or the branch or version does not exist.
+/// When it is denied, or the branch or version does not exist, or the path was in none.
 pub async fn history(
     control: &Control,
     caller: &Caller,
@@ -92,14 +127,34 @@ pub async fn history(
     limit: Option<u32>,
     after: Option<VersionId>,
 ) -> Result<History, ApiError> {
-    let asked = control.policies().read_path(&caller.principal, ReadAction::History, &ask.path, &ask.revision);
-    let permit = control.permit(caller, asked).await?;
+    let permit = control.may_read(caller, ReadAction::History, &ask.path, &ask.revision).await?;
     let limit = usize::try_from(limit.unwrap_or(DEFAULT_PAGE).clamp(1, MAX_PAGE)).map_err(ApiError::internal)?;
+    let mut told = Told::new(control, caller, &ask.path, &ask.revision).await?;
     let result = async {
         let Opened { store, path, version } = tree_access::open(control, &permit).await?;
-        let Some(head) = version else { return Ok(History { versions: Vec::new(), next: None }) };
+        // What was never there is told from a store that has no version yet, and not from what may not be seen.
+        let none = |path: &TreePath| {
+            if path.inner().is_empty() {
+                Ok(History { versions: Vec::new(), next: None })
+            } else {
+                Err(tree_access::nothing_there(path))
+            }
+        };
+        let Some(head) = version else { return none(&path) };
+        let owner = control.clone();
         blocking(move || {
+            if let Some(after) = &after {
+                tree_access::kept(&owner, &store, after)?;
+                // What another branch leads to was not decided on.
+                if store.unreachable(std::slice::from_ref(&head), std::slice::from_ref(after))?.is_some() {
+                    return Err(tree_access::no_such_version(after));
+                }
+            }
             let (versions, next) = store.history(&head, path.inner(), limit, after.as_ref())?;
+            let versions = told.tell(&store, path.inner(), versions)?;
+            if versions.is_empty() && next.is_none() && after.is_none() {
+                return none(&path);
+            }
             Ok(History { versions, next })
         })
         .await
@@ -112,19 +167,25 @@ pub async fn history(
 /// # Errors
 /// When either side is denied or does not exist.
 pub async fn diff(control: &Control, caller: &Caller, from: Option<Revision>, ask: ReadAsk) -> Result<Diff, ApiError> {
-    let decide =
-        |revision: &Revision| control.policies().read_path(&caller.principal, ReadAction::Diff, &ask.path, revision);
-    let to_permit = control.permit(caller, decide(&ask.revision)).await?;
-    let from_permit = match &from {
-        Some(from) => Some(control.permit(caller, decide(from)).await?),
-        None => None,
-    };
+    // Each side is what it is on its own branch, and is content that is shown.
+    let (mut permits, mut sides) = (Vec::new(), Vec::new());
+    for action in [ReadAction::Diff, ReadAction::Read] {
+        for revision in std::iter::once(&ask.revision).chain(&from) {
+            let permit = control.may_read(caller, action, &ask.path, revision).await;
+            let allowed = permits.iter().map(PathReadPermit::grant);
+            let permit = control.failure_audited(caller, allowed, permit).await?;
+            permits.push(permit);
+            sides.push(Readable::new(control, caller, action, &ask.path, revision).await?);
+        }
+    }
     let result = async {
-        let Opened { store, path, version } = tree_access::open(control, &to_permit).await?;
+        let (to, before) = (permits.first(), permits.get(1).filter(|_| from.is_some()));
+        let to = to.ok_or_else(|| ApiError::internal("a comparison that nobody allowed"))?;
+        let Opened { store, path, version } = tree_access::open(control, to).await?;
         let Some(to) = version else {
             return Err(ApiError::not_found("the tree has no version yet", "Write a file first."));
         };
-        let from = match &from_permit {
+        let from = match before {
             Some(permit) => Some(tree_access::open(control, permit).await?.version),
             None => None,
         };
@@ -134,15 +195,16 @@ pub async fn diff(control: &Control, caller: &Caller, from: Option<Revision>, as
                 // The first in the history of the whole store is the version itself.
                 None => store.history(&to, "", 1, None)?.0.pop().and_then(|info| info.parents.into_iter().next()),
             };
-            Ok(store.diff(from.as_ref(), &to, path.inner())?)
+            Ok(store.diff_of(from.as_ref(), &to, path.inner(), &mut |below| {
+                sides.iter_mut().all(|side| side.shows(below))
+            })?)
         })
         .await
     };
-    let grants = from_permit.iter().map(PathReadPermit::grant).chain([to_permit.grant()]);
-    control.audited(caller, grants, result.await).await
+    control.audited(caller, permits.iter().map(PathReadPermit::grant), result.await).await
 }
 
-fn find(opened: &Opened) -> Result<Found, ApiError> {
+fn find(opened: &Opened, list: &bailey_tree::ListAsk, mut readable: Readable) -> Result<Found, ApiError> {
     let (store, inner) = (&opened.store, opened.path.inner());
     let missing = || {
         let message = format!("`{}` does not exist", opened.path);
@@ -150,12 +212,22 @@ fn find(opened: &Opened) -> Result<Found, ApiError> {
     };
     let Some(version) = &opened.version else {
         // A tree without a version is an empty folder.
-        return if inner.is_empty() { Ok(Found::Folder(folder(opened, Vec::new()))) } else { Err(missing()) };
+        return if inner.is_empty() {
+            Ok(Found::Folder(folder(opened, Page { entries: Vec::new(), next: None })))
+        } else {
+            Err(missing())
+        };
     };
     let entry = store.entry(Some(version), inner)?.ok_or_else(missing)?;
     let kind = match entry.kind {
         EntryKind::Directory => {
-            return Ok(Found::Folder(folder(opened, store.list(Some(version), inner)?)));
+            let mut page = store.list_page(Some(version), inner, list, &mut |below| readable.shows(below))?;
+            if readable.decides() {
+                // A folder's id is made of all that is in it, hidden or not.
+                let folders = page.entries.iter_mut().filter(|entry| entry.kind == EntryKind::Directory);
+                folders.for_each(|entry| entry.id = None);
+            }
+            return Ok(Found::Folder(folder(opened, page)));
         }
         EntryKind::File => FileKind::Plain,
         EntryKind::Executable => FileKind::Executable,
@@ -165,6 +237,30 @@ fn find(opened: &Opened) -> Result<Found, ApiError> {
     Ok(Found::File(FileFound { id: content.id(), size: content.len(), kind, version: version.clone(), content }))
 }
 
-fn folder(opened: &Opened, entries: Vec<bailey_protocol::api::TreeEntry>) -> TreeListing {
-    TreeListing { path: opened.path.clone(), version: opened.version.clone(), entries }
+fn folder(opened: &Opened, page: Page) -> TreeListing {
+    let Page { entries, next } = page;
+    TreeListing { path: opened.path.clone(), version: opened.version.clone(), entries, next }
+}
+
+/// Which version each line of a text comes from. Messages are told as in [`history`].
+///
+/// # Errors
+/// When it is denied, not there, or no text.
+pub async fn blame(control: &Control, caller: &Caller, ask: ReadAsk) -> Result<Blame, ApiError> {
+    let permit = control.may_read(caller, ReadAction::History, &ask.path, &ask.revision).await?;
+    let read = control.may_read(caller, ReadAction::Read, &ask.path, &ask.revision).await;
+    let read = control.failure_audited(caller, [permit.grant()], read).await?;
+    let mut told = Told::new(control, caller, &ask.path, &ask.revision).await?;
+    let result = async {
+        let Opened { store, path, version } = tree_access::open(control, &permit).await?;
+        let Some(version) = version else {
+            return Err(ApiError::not_found("the tree has no version yet", "Write a file first."));
+        };
+        blocking(move || {
+            let blame = store.blame(&version, path.inner())?;
+            Ok(Blame { versions: told.messages(&store, blame.versions)?, ..blame })
+        })
+        .await
+    };
+    control.audited(caller, [permit.grant(), read.grant()], result.await).await
 }

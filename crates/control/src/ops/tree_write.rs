@@ -3,20 +3,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bailey_policy::{PathWritePermit, WriteAction};
+use bailey_policy::{Grant, PathReadPermit, PathWritePermit, ReadAction, WriteAction};
 use bailey_protocol::api::{EntryKind, WriteAnswer};
 use bailey_protocol::id::VersionId;
-use bailey_protocol::path::{BranchName, TreePath};
-use bailey_tree::{CommitMeta, Entry, Store};
+use bailey_protocol::path::{BranchName, Revision, TreePath};
+use bailey_tree::{CommitMeta, Entry, Store, Upload};
 use tokio::runtime::Handle;
 
 use super::below::Below;
 use super::decide::blocking;
+use super::entering;
+use super::labels::Carried;
 use super::landing::{self, Landed, OnConflict, Work};
 use super::tree_access::{self, Opened};
 use crate::api_error::{ApiError, ErrorKind};
 use crate::control::{Caller, Control};
 use crate::pipe::PipeReader;
+use crate::turns::Turn;
 
 /// How long an upload waits for its turn.
 const UPLOAD_PATIENCE: Duration = Duration::from_secs(10);
@@ -68,26 +71,26 @@ pub async fn write(
     length: Option<u64>,
     mut content: PipeReader,
 ) -> Result<Written, ApiError> {
-    let asked = control.policies().write_path(&caller.principal, WriteAction::Write, &ask.path, &ask.branch);
-    let permit = Arc::new(control.permit(caller, asked).await?);
-    let (owner, user, permitted) = (control.clone(), caller.clone(), Arc::clone(&permit));
-    see_through(control, caller, permit, async move {
+    let allowed = Allowed::to(control.may_write(caller, WriteAction::Write, &ask.path, &ask.branch).await?);
+    let (owner, user, permitted) = (control.clone(), caller.clone(), Arc::clone(&allowed.write));
+    see_through(control, caller, allowed, async move {
         let max = owner.config().max_file_bytes;
         if length.is_some_and(|length| length > max) {
             let message = format!("the file has more than {max} bytes");
             return Err(ApiError::new(ErrorKind::TooLarge, "too_large", message, "Split it into smaller files."));
         }
-        let turn = tokio::time::timeout(UPLOAD_PATIENCE, Arc::clone(owner.uploads()).acquire_owned()).await;
-        let turn = turn.map_err(|_elapsed| too_many_uploads())?.map_err(ApiError::internal)?;
+        let turn = turn(&owner, &user).await?;
         let opened = tree_access::open_to_write(&owner, &permitted).await?;
-        let change = Change::new(owner, &user, permitted, opened, ask, None, "Write");
+        let below = Some(Below::new(&user, WriteAction::Write, vec![ask.path.clone()]));
+        let change = Change::new(owner, &user, permitted, opened, ask, below, "Write");
         blocking(move || {
             let _turn = turn;
             let Opened { store, path, version } = &change.opened;
             let before = change.check(store, version.as_ref())?;
             let executable = executable.unwrap_or(before.is_some_and(|entry| entry.kind == EntryKind::Executable));
             let (base, inner) = (version.as_ref(), path.inner());
-            let made = store.write_file(base, inner, &mut content, max, executable, &change.meta)?;
+            let upload = Upload { content: &mut content, length, max_bytes: max };
+            let made = store.write_upload(base, inner, upload, executable, &change.meta)?;
             change.land(made)
         })
         .await
@@ -102,12 +105,11 @@ pub async fn write(
 /// # Errors
 /// When it is denied, not there, or not what the condition says.
 pub async fn delete(control: &Control, caller: &Caller, ask: WriteAsk) -> Result<Written, ApiError> {
-    let asked = control.policies().write_path(&caller.principal, WriteAction::Delete, &ask.path, &ask.branch);
-    let permit = Arc::new(control.permit(caller, asked).await?);
-    let (owner, user, permitted) = (control.clone(), caller.clone(), Arc::clone(&permit));
-    see_through(control, caller, permit, async move {
+    let allowed = Allowed::to(control.may_write(caller, WriteAction::Delete, &ask.path, &ask.branch).await?);
+    let (owner, user, permitted) = (control.clone(), caller.clone(), Arc::clone(&allowed.write));
+    see_through(control, caller, allowed, async move {
         let opened = tree_access::open_to_write(&owner, &permitted).await?;
-        let below = Below::new(&owner, &user, WriteAction::Delete, vec![ask.path.clone()]);
+        let below = Some(Below::new(&user, WriteAction::Delete, vec![ask.path.clone()]));
         let change = Change::new(owner, &user, permitted, opened, ask, below, "Delete");
         blocking(move || {
             let Opened { store, path, version } = &change.opened;
@@ -124,57 +126,123 @@ pub async fn delete(control: &Control, caller: &Caller, ask: WriteAsk) -> Result
     .await
 }
 
-/// Does what `permit` allows in a task of its own, which a shutdown waits for, and puts it on the audit there: also when
-/// the caller hangs up.
-async fn see_through(
+/// What was allowed for one change.
+pub(super) struct Allowed {
+    /// To write where it lands.
+    pub(super) write: Arc<PathWritePermit>,
+    /// To take away where it was.
+    pub(super) delete: Option<Arc<PathWritePermit>>,
+    /// To read what it is made of.
+    pub(super) read: Option<PathReadPermit>,
+}
+
+impl Allowed {
+    pub(super) fn to(write: PathWritePermit) -> Self {
+        Self { write: Arc::new(write), delete: None, read: None }
+    }
+
+    pub(super) fn reading(write: PathWritePermit, read: PathReadPermit) -> Self {
+        Self { read: Some(read), ..Self::to(write) }
+    }
+
+    pub(super) fn grants(&self) -> impl Iterator<Item = &Grant> {
+        let read = self.read.iter().map(PathReadPermit::grant);
+        read.chain([self.write.grant()]).chain(self.delete.iter().map(|permit| permit.grant()))
+    }
+}
+
+/// Does what was allowed in a task of its own, which a shutdown waits for, and puts it on the audit there: also when the
+/// caller hangs up.
+pub(super) async fn see_through<T: Send + 'static>(
     control: &Control,
     caller: &Caller,
-    permit: Arc<PathWritePermit>,
-    work: impl Future<Output = Result<Written, ApiError>> + Send + 'static,
-) -> Result<Written, ApiError> {
+    allowed: Allowed,
+    work: impl Future<Output = Result<T, ApiError>> + Send + 'static,
+) -> Result<T, ApiError> {
     let (owner, caller) = (control.clone(), caller.clone());
-    let task = async move { owner.audited(&caller, [permit.grant()], work.await).await };
+    let task = async move { owner.audited(&caller, allowed.grants(), work.await).await };
     control.own(task).await.map_err(ApiError::internal)?
 }
 
+/// Makes one version of what is at a path and lands it. CANCEL: as [`see_through`].
+pub(super) async fn change(
+    control: &Control,
+    caller: &Caller,
+    allowed: Allowed,
+    ask: WriteAsk,
+    below: Option<Below>,
+    verb: &'static str,
+    make: impl FnOnce(&Change) -> Result<VersionId, ApiError> + Send + 'static,
+) -> Result<Written, ApiError> {
+    let (owner, user, permitted) = (control.clone(), caller.clone(), Arc::clone(&allowed.write));
+    see_through(control, caller, allowed, async move {
+        let opened = tree_access::open_to_write(&owner, &permitted).await?;
+        let change = Change::new(owner, &user, permitted, opened, ask, below, verb);
+        blocking(move || {
+            change.check(&change.opened.store, change.opened.version.as_ref())?;
+            let made = make(&change)?;
+            change.land(made)
+        })
+        .await
+    })
+    .await
+}
+
+/// A turn among those whose content is being read.
+pub(super) async fn turn(control: &Control, caller: &Caller) -> Result<Turn, ApiError> {
+    let turn = control.uploads().take(&caller.principal.tenant, UPLOAD_PATIENCE).await;
+    turn.ok_or_else(too_many_uploads)
+}
+
 /// One change under way.
-struct Change {
+pub(super) struct Change {
     control: Control,
     permit: Arc<PathWritePermit>,
-    opened: Opened,
+    pub(super) opened: Opened,
     condition: Condition,
-    below: Option<Below>,
-    meta: CommitMeta,
+    below: Below,
+    labels: Carried,
+    pub(super) meta: CommitMeta,
 }
 
 impl Change {
-    fn new(
+    pub(super) fn new(
         control: Control,
         caller: &Caller,
         permit: Arc<PathWritePermit>,
         opened: Opened,
         ask: WriteAsk,
         below: Option<Below>,
-        verb: &str,
+        verb: &'static str,
     ) -> Self {
         let meta = CommitMeta {
             author: caller.principal.user.clone(),
             time_ms: control.now_ms(),
-            message: format!("{verb} {}", ask.path),
+            // INVARIANT: no path, as a purge of one does not look into messages, and not all who see a message may see the path.
+            message: verb.to_owned(),
             run: caller.principal.run.clone(),
         };
-        Self { control, permit, opened, condition: ask.condition, below, meta }
+        // What enters is looked at also where no path below is asked about.
+        let below = below.unwrap_or_else(|| Below::new(caller, WriteAction::Write, Vec::new()));
+        Self { control, permit, opened, condition: ask.condition, below, labels: Carried::default(), meta }
+    }
+
+    /// With labels that come along.
+    pub(super) fn carrying(self, labels: Carried) -> Self {
+        Self { labels, ..self }
     }
 
     /// What is at the path, if that is what the condition says.
-    fn check(&self, store: &Store, head: Option<&VersionId>) -> Result<Option<Entry>, ApiError> {
+    pub(super) fn check(&self, store: &Store, head: Option<&VersionId>) -> Result<Option<Entry>, ApiError> {
         let entry = store.entry(head, self.opened.path.inner())?;
         let holds = match &self.condition {
             Condition::None => true,
             Condition::Exists => entry.is_some(),
             Condition::Absent => entry.is_none(),
             Condition::Is(ids) => {
-                let now = [entry.as_ref().map(|entry| entry.id.as_str()), head.map(VersionId::as_str)];
+                // Whoever may not see what is there does not learn it by guessing its id either.
+                let known = self.known(entry.as_ref())?.map(|entry| entry.id.as_str());
+                let now = [known, head.map(VersionId::as_str)];
                 ids.iter().any(|id| now.contains(&Some(id.as_str())))
             }
         };
@@ -182,22 +250,58 @@ impl Change {
             return Ok(entry);
         }
         let message = format!("`{}` is not what the condition says", self.opened.path);
-        let hint = "Read it again, decide again, and send the new `ETag`.";
+        let hint = "Read it again, decide again, and send the `ETag` that it has now.";
         Err(ApiError::new(ErrorKind::Changed, "precondition_failed", message, hint))
     }
 
-    fn land(&self, made: VersionId) -> Result<Written, ApiError> {
-        let Opened { store, path, version } = &self.opened;
-        let (base, below, meta) = (version.clone(), self.below.clone(), self.meta.clone());
+    /// The entry, if the caller may know its id: what is made of content that it may not read, it may not.
+    fn known<'e>(&self, entry: Option<&'e Entry>) -> Result<Option<&'e Entry>, ApiError> {
+        let (control, caller) = (&self.control, self.below.caller());
+        let judge = Handle::current().block_on(control.judge(caller))?;
+        let (path, branch) = (&self.opened.path, self.permit.branch());
+        let facts = control.path_facts(caller, path, Some(branch));
+        let reads = judge.allows_read(ReadAction::Read, &facts, &Revision::Branch(branch.clone()));
+        let hides = judge.decides_below(ReadAction::Read) || judge.decides_below(ReadAction::List);
+        Ok(entry.filter(|entry| reads && (entry.kind != EntryKind::Directory || !hides)))
+    }
+
+    /// That a version of the store that was named by its id may be.
+    pub(super) fn kept(&self, version: &VersionId) -> Result<(), ApiError> {
+        tree_access::kept(&self.control, &self.opened.store, version)
+    }
+
+    /// Lands `made` on the branch.
+    pub(super) fn land(&self, made: VersionId) -> Result<Written, ApiError> {
+        self.land_with(made, None)
+    }
+
+    /// Lands `made` on the branch, together with a version of another store.
+    pub(super) fn land_with(&self, made: VersionId, other: Option<Work>) -> Result<Written, ApiError> {
+        let Opened { store, version, .. } = &self.opened;
+        if other.is_none() && version.as_ref() == Some(&made) {
+            // Nothing changed, and nothing moves.
+            return self.written(self.permit.branch().clone(), made);
+        }
+        let (base, below, meta) = (version.clone(), Some(self.below.clone()), self.meta.clone());
         let permit = Arc::clone(&self.permit);
-        let work = [Work { permit, store: store.clone(), base, made: vec![made], below, meta }];
-        let check = |store: &Store, head: Option<&VersionId>| self.check(store, head).map(drop);
+        let labels = self.labels.clone();
+        let work = Work { permit, store: store.clone(), base, made: vec![made], below, labels, meta };
+        let works: Vec<Work> = [Some(work), other].into_iter().flatten().collect();
+        let check = |landing: &Store, head: Option<&VersionId>| {
+            if landing.id() == store.id() { self.check(landing, head).map(drop) } else { Ok(()) }
+        };
         let commit = |_: &[Landed], moves| Handle::current().block_on(self.control.db().move_refs(moves));
-        let landed = landing::land(&self.control, &work, OnConflict::Refuse, &check, &commit)?;
+        let landed = landing::land(&self.control, self.below.caller(), &works, OnConflict::Refuse, &check, &commit)?;
         let landed = landed.into_iter().next().ok_or_else(|| ApiError::internal("nothing landed"))?;
-        let entry = store.entry(Some(&landed.version), path.inner())?.map(|entry| entry.id);
-        let answer = WriteAnswer { path: path.clone(), branch: landed.branch, version: landed.version };
-        Ok(Written { answer, entry })
+        self.written(landed.branch, landed.version)
+    }
+
+    fn written(&self, branch: BranchName, version: VersionId) -> Result<Written, ApiError> {
+        let Opened { store, path, .. } = &self.opened;
+        let entry = store.entry(Some(&version), path.inner())?;
+        let entry = self.known(entry.as_ref())?.map(|entry| entry.id.clone());
+        let warnings = entering::warnings(self.below.shaped());
+        Ok(Written { answer: WriteAnswer { path: path.clone(), branch, version, warnings }, entry })
     }
 }
 

@@ -30,6 +30,38 @@ fn a_small_memory_brings_a_disk_that_fits() {
 }
 
 #[test]
+fn files_have_places_and_sizes() {
+    let with = |files: serde_json::Value| {
+        let mounts = serde_json::json!([{"path": "/tenants/a/x", "at": "/tmp/mount/d"}]);
+        serde_json::json!({"command": ["true"], "mounts": mounts, "files": files})
+    };
+    let text = |text: &str| serde_json::json!({"text": text});
+    let planned = check(with(serde_json::json!({
+        "/tmp/a b": text("x"), "/home/user/.config/c": {"base64": "/wA="}, "/tmp/mount2": text("")
+    })));
+    let files = planned.unwrap().files;
+    let shown: Vec<_> = files.iter().map(|file| (file.at.as_str(), &*file.content)).collect();
+    assert_eq!(shown, [("/home/user/.config/c", &b"\xff\0"[..]), ("/tmp/a b", b"x"), ("/tmp/mount2", b"")]);
+    for place in ["/tmp", "/etc/passwd", "/tmpx/a", "/proc/self/mem", "/run/x", "/x", "/home/other/x", "/usr/bin/sudo"]
+    {
+        assert_eq!(check(with(serde_json::json!({place: text("x")}))).unwrap_err(), "invalid_file", "{place}");
+    }
+    for place in ["/tmp/mount/d", "/tmp/mount/d/x", "/tmp/mount"] {
+        assert_eq!(check(with(serde_json::json!({place: text("x")}))).unwrap_err(), "invalid_file", "{place}");
+    }
+    let nested = serde_json::json!({"/tmp/a": text("x"), "/tmp/a.b": text("x"), "/tmp/a/b": text("x")});
+    assert_eq!(check(with(nested)).unwrap_err(), "invalid_file");
+    assert_eq!(check(with(serde_json::json!({"/tmp/a": {"base64": "*"}}))).unwrap_err(), "invalid_file");
+    let large = "x".repeat(600 * 1024);
+    let two = serde_json::json!({"/tmp/a": text(&large), "/tmp/b": text(&large)});
+    assert_eq!(check(with(two)).unwrap_err(), "files_too_large");
+    let many: serde_json::Map<_, _> = (0..65).map(|n| (format!("/tmp/{n}"), text("x"))).collect();
+    assert_eq!(check(with(many.into())).unwrap_err(), "too_many_files");
+    let both = with(serde_json::json!({"/tmp/a": {"text": "x", "base64": ""}}));
+    assert!(serde_json::from_value::<RunRequest>(both).is_err());
+}
+
+#[test]
 fn what_cannot_be_carried_out_is_named() {
     let long = "x".repeat(130 * 1024);
     let mount = |path: &str, at: &str| serde_json::json!({"path": path, "at": at});

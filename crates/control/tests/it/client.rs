@@ -11,6 +11,8 @@ use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 
+use crate::documented;
+
 /// One caller.
 #[derive(Clone)]
 pub struct Client {
@@ -71,16 +73,18 @@ impl Answer {
 pub struct Asking<'a> {
     client: &'a Client,
     request: http::request::Builder,
+    method: Method,
+    path: String,
     body: Bytes,
 }
 
 impl Client {
     pub fn ask(&self, method: Method, path: &str) -> Asking<'_> {
-        let mut request = Request::builder().method(method).uri(path).header("host", "bailey");
+        let mut request = Request::builder().method(method.clone()).uri(path).header("host", "bailey");
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        Asking { client: self, request, body: Bytes::new() }
+        Asking { client: self, request, method, path: path.to_owned(), body: Bytes::new() }
     }
 
     pub async fn get(&self, path: &str) -> Answer {
@@ -117,15 +121,36 @@ impl Asking<'_> {
 
     /// The head of the answer and its body as it comes.
     pub async fn begin(self) -> http::Response<Incoming> {
+        let (method, path) = (self.method.clone(), self.path.clone());
+        let response = self.send().await;
+        documented::check(&method, &path, response.status(), response.headers(), None);
+        response
+    }
+
+    /// The same, of a server that may break off before it.
+    pub async fn try_begin(self) -> hyper::Result<http::Response<Incoming>> {
+        let (method, path) = (self.method.clone(), self.path.clone());
+        let response = self.try_send().await?;
+        documented::check(&method, &path, response.status(), response.headers(), None);
+        Ok(response)
+    }
+
+    async fn send(self) -> http::Response<Incoming> {
+        self.try_send().await.unwrap()
+    }
+
+    async fn try_send(self) -> hyper::Result<http::Response<Incoming>> {
         let stream = TcpStream::connect(self.client.address).await.unwrap();
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.unwrap();
         tokio::spawn(connection);
-        sender.send_request(self.request.body(Full::new(self.body)).unwrap()).await.unwrap()
+        sender.send_request(self.request.body(Full::new(self.body)).unwrap()).await
     }
 
     pub async fn answer(self) -> Answer {
-        let (head, body) = self.begin().await.into_parts();
-        let body = body.collect().await.unwrap().to_bytes();
+        let (method, path) = (self.method.clone(), self.path.clone());
+        let (head, body) = self.send().await.into_parts();
+        let body = body.collect().await.unwrap_or_else(|error| panic!("{method} {path}: {error}")).to_bytes();
+        documented::check(&method, &path, head.status, &head.headers, Some(&body));
         Answer { status: head.status, headers: head.headers, body }
     }
 }

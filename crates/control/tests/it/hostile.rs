@@ -33,11 +33,12 @@ async fn f01_traversal_is_refused_or_stays_inside_the_tree() {
         ("/v1/tree/tenants/acme/", 400),
         ("/v1/tree/tenants/acme/x/.", 400),
         ("/v1/tree/tenants/acme/x%00y", 400),
-        ("/v1/tree/tenants/acme/%c0%ae%c0%ae/x", 400),
         ("/v1/tree/tenants/acme/%zz", 400),
         ("/v1/tree/proc/self/root/etc/passwd", 400),
         ("/v1/tree/tenants/acme/%252e%252e/x", 200),
         ("/v1/tree/tenants/acme/..%5cx", 200),
+        // A name of four bytes, and nothing else: no spelling of dots that is not theirs means them.
+        ("/v1/tree/tenants/acme/%c0%ae%c0%ae/x", 200),
         ("/v1/tree/tenants/acme/..../x", 200),
         ("/v1/tree/tenants/acme/%ef%bc%8e%ef%bc%8e/x", 200),
         ("/v1/tree/tenants/acme/a%0d%0aX-Evil:%201", 200),
@@ -98,7 +99,7 @@ async fn bodies_over_the_limit_are_refused_before_they_are_read() {
     let mut seen = vec![0; 1024];
     let count = stream.read(&mut seen).await.unwrap();
     assert!(String::from_utf8_lossy(&seen[..count]).starts_with("HTTP/1.1 413"));
-    let chunked = ana.ask(Method::POST, "/v1/runs").body(vec![b' '; 9 << 20]).answer().await;
+    let chunked = ana.ask(Method::POST, "/v1/runs").body(vec![b' '; 17 << 20]).answer().await;
     assert_eq!(chunked.error(413).error, "body_too_large");
     let body = vec![b'x'; 2 << 20];
     let answer = ana.put("/v1/tree/tenants/acme/big", body).await;

@@ -134,6 +134,9 @@ async fn a_branch_that_moved_over_the_same_path_keeps_both() {
 async fn several_mounts_land_together() {
     let world = World::new().await;
     let ana = world.client("acme", "ana");
+    let nothing = json!([{"path": "/tenants/acme/ro", "at": "/ro", "read_only": true}]);
+    ana.run(json!({"command": ["true"], "mounts": nothing})).await.error(404);
+    ana.put("/v1/tree/tenants/acme/ro/in", "1").await.ok();
     let mounts = json!([
         {"path": "/tenants/acme/a", "at": "/a"},
         {"path": "/tenants/acme/ro", "at": "/ro", "read_only": true},
@@ -150,7 +153,7 @@ async fn several_mounts_land_together() {
         assert_eq!(content(&ana, path).await, "1");
     }
     let listing: TreeListing = ana.get("/v1/tree/tenants/acme").await.ok().json();
-    assert_eq!(listing.entries.len(), 2);
+    assert_eq!(listing.entries.len(), 3);
 }
 
 #[tokio::test]

@@ -287,6 +287,51 @@ async fn t10_there_is_room_for_so_many_runs_and_it_comes_back() {
     assert_eq!(ana.run(body).await.status, 202);
 }
 
+#[tokio::test]
+async fn a_full_server_has_runs_wait_and_judges_them_again_before_they_start() {
+    let world = World::with(|config| (config.runs.per_server, config.runs.queued_per_tenant) = (1, 2)).await;
+    let (ana, eve) = (world.client("acme", "ana"), world.client("globex", "eve"));
+    world.node.follow(until_cancelled);
+    let body = json!({"command": ["sleep", "9"], "detach": true});
+    let first = ana.run(body.clone()).await.json::<RunAccepted>().run;
+    let (waiting, disabled) = (eve.clone(), world.client("acme", "bob"));
+    let (waits, is_denied) = (
+        tokio::spawn({
+            let body = body.clone();
+            async move { waiting.run(body).await }
+        }),
+        tokio::spawn({
+            let body = body.clone();
+            async move { disabled.run(body).await }
+        }),
+    );
+    while !world.operator().get("/metrics").await.ok().body.windows(21).any(|part| part == b"bailey_runs_waiting 2") {
+        tokio::task::yield_now().await;
+    }
+    world.operator().post("/v1/operator/tenants/acme/users/bob/disable", json!({})).await.ok();
+    ana.post(&format!("/v1/runs/{first}/cancel"), json!({})).await.ok();
+    let second = waits.await.unwrap();
+    assert_eq!(second.status, 202, "{second:?}");
+    let run = second.json::<RunAccepted>().run;
+    eve.post(&format!("/v1/runs/{run}/cancel"), json!({})).await.ok();
+    assert!(!is_denied.await.unwrap().status.is_success());
+    assert_eq!(world.node.seen.lock().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn t10_a_tenant_launches_so_many_in_a_minute_and_is_told_when_the_next_may_be() {
+    let world = World::with(|config| config.runs.launches_per_minute = Some(3)).await;
+    let (ana, eve) = (world.client("acme", "ana"), world.client("globex", "eve"));
+    for _ in 0..3 {
+        ana.run(json!({"command": ["true"]})).await.last();
+    }
+    let refused = ana.run(json!({"command": ["true"]})).await;
+    assert_eq!(refused.error(429).error, "too_many_launches");
+    let wait: u64 = refused.header("retry-after").parse().unwrap();
+    assert!((15..=20).contains(&wait), "{wait}");
+    eve.run(json!({"command": ["true"]})).await.last();
+}
+
 /// Memory is the whole process's, so this is measured in one of its own.
 #[test]
 fn r11_w10_a_client_that_never_reads_costs_no_memory_and_is_cut_off() {
@@ -372,4 +417,41 @@ async fn output_arrives_byte_exact() {
         }
     }
     assert_eq!(bytes, b"h\xc3\xa9\n\xff\0\0\x1b[0m");
+}
+
+#[tokio::test]
+async fn f21_names_are_names_and_what_is_passed_through_is_bytes() {
+    let world = World::new().await;
+    let ana = world.client("acme", "ana");
+    for name in [
+        "../../tenantB/vol",
+        "registry/..%2f..",
+        "127.0.0.1:5000/x",
+        "169.254.169.254/x",
+        "base\nUSER root",
+        "base\r\nx: y",
+        "base\n",
+        "base\0",
+        "",
+    ] {
+        for field in ["template", "wall"] {
+            ana.run(json!({"command": ["true"], field: name})).await.error(400);
+        }
+        let mount = |at: String| json!({"command": ["true"], "mounts": [{"path": "/tenants/acme/d", "at": at}]});
+        for at in [format!("/data/../{name}\0"), format!("data/{name}")] {
+            ana.run(mount(at)).await.error(400);
+        }
+    }
+    for (name, value) in [("A=B", "x"), ("", "x"), ("A\0", "x"), ("A", "x\0y")] {
+        assert_eq!(ana.run(json!({"command": ["true"], "env": {name: value}})).await.error(400).error, "invalid_env");
+    }
+    assert!(world.node.seen.lock().unwrap().is_empty(), "something was started");
+    let env = [("A", "\nUSER root"), ("B", "\r\nLD_PRELOAD=/x.so\n"), ("C\nPATH", "$(id) `id` ${PATH}")];
+    let command = ["printf", "%s\n; rm -rf /", "\r\nx"];
+    let asked: std::collections::BTreeMap<_, _> = env.into_iter().collect();
+    ana.run(json!({"command": command, "env": asked, "stdin": "\r\n\u{0}"})).await.last();
+    let seen = world.node.seen.lock().unwrap();
+    let got: Vec<_> = seen[0].env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+    assert_eq!((got.as_slice(), seen[0].command.as_slice()), (&env[..], &command.map(str::to_owned)[..]));
+    assert_eq!(seen[0].stdin, b"\r\n\0");
 }

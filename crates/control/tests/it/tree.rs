@@ -36,7 +36,7 @@ async fn what_was_written_is_read_listed_and_deleted() {
     }
     let listing: TreeListing = ana.get("/v1/tree/tenants/acme/reports").await.ok().json();
     assert_eq!(listing.entries[0].name, "q1.csv");
-    assert_eq!(format!("\"{}\"", listing.entries[0].id), written.header("etag"));
+    assert_eq!(format!("\"{}\"", listing.entries[0].id.as_deref().unwrap()), written.header("etag"));
     let head = ana.ask(Method::HEAD, "/v1/tree/tenants/acme/reports/q1.csv").answer().await.ok();
     assert_eq!((head.body.len(), head.header("content-length")), (0, "4"));
     ana.delete("/v1/tree/tenants/acme/reports/q1.csv").await.ok();
@@ -221,4 +221,35 @@ async fn stock_git_sees_the_branch() {
     let git = world.folder.path().join("trees/acme/tenant.git");
     let output = std::process::Command::new("git").arg("--git-dir").arg(git).args(["rev-parse", "main"]).output();
     assert_eq!(String::from_utf8(output.unwrap().stdout).unwrap().trim(), version.version.as_str());
+}
+
+/// Whoever sends slowly holds a thread: a tenant has so many turns, and no other tenant waits for them.
+#[tokio::test]
+async fn t10_slow_uploads_of_one_tenant_take_no_more_than_its_turns() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let world = World::with(|config| config.http.body_timeout = std::time::Duration::from_secs(60)).await;
+    let (ana, eve) = (world.client("acme", "ana"), world.client("globex", "eve"));
+    let mut slow = Vec::new();
+    for number in 0..32 {
+        let mut stream = tokio::net::TcpStream::connect(world.address).await.unwrap();
+        let token = ana.token.as_deref().unwrap();
+        let head = format!(
+            "PUT /v1/tree/tenants/acme/{number} HTTP/1.1\r\nhost: bailey\r\nauthorization: Bearer {token}\r\n\
+             expect: 100-continue\r\ncontent-length: 2\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        // The body is asked for by who has the turn.
+        let mut answer = [0; 12];
+        stream.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 100");
+        stream.write_all(b"x").await.unwrap();
+        slow.push(stream);
+    }
+    let (refused, other) =
+        tokio::join!(ana.put("/v1/tree/tenants/acme/one-more", "x"), eve.put("/v1/tree/tenants/globex/f", "x"));
+    other.ok();
+    assert_eq!(refused.error(429).error, "too_many_uploads");
+    // A client that is gone gives its turn back.
+    drop(slow);
+    ana.put("/v1/tree/tenants/acme/one-more", "x").await.ok();
 }

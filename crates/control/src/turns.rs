@@ -1,0 +1,86 @@
+//! Turns among those that hold a thread for as long as their client takes: so many in all, so many of them one tenant's.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bailey_protocol::id::TenantId;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Tenants beyond which those are forgotten that nobody waits or works for.
+const MANY: usize = 1024;
+
+/// Turns of one kind.
+#[derive(Debug)]
+pub(crate) struct Turns {
+    all: Arc<Semaphore>,
+    tenants: Mutex<HashMap<TenantId, Arc<Semaphore>>>,
+    per_tenant: usize,
+}
+
+/// One turn, given back on drop.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    _tenants: OwnedSemaphorePermit,
+    _all: OwnedSemaphorePermit,
+}
+
+impl Turns {
+    /// So many turns in all, of which one tenant takes at most `per_tenant`.
+    pub(crate) fn new(all: usize, per_tenant: usize) -> Self {
+        Self { all: Arc::new(Semaphore::new(all)), tenants: Mutex::default(), per_tenant }
+    }
+
+    /// Waits for a turn, up to `patience`; `None` when there was none. Whoever waits for its own tenant's others is in
+    /// nobody else's way.
+    ///
+    /// CANCEL: no turn is taken.
+    pub(crate) async fn take(&self, tenant: &TenantId, patience: Duration) -> Option<Turn> {
+        let own = self.of(tenant);
+        let both = async {
+            let tenants = own.acquire_owned().await.ok()?;
+            let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
+            Some(Turn { _tenants: tenants, _all: all })
+        };
+        tokio::time::timeout(patience, both).await.ok().flatten()
+    }
+
+    fn of(&self, tenant: &TenantId) -> Arc<Semaphore> {
+        let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        if tenants.len() > MANY {
+            tenants.retain(|_, turns| Arc::strong_count(turns) > 1);
+        }
+        let own = tenants.entry(tenant.clone()).or_insert_with(|| Arc::new(Semaphore::new(self.per_tenant)));
+        Arc::clone(own)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn t10_one_tenant_cannot_take_all_turns() {
+        let turns = Turns::new(4, 2);
+        let (acme, globex): (TenantId, TenantId) = ("acme".parse().unwrap(), "globex".parse().unwrap());
+        let soon = Duration::from_secs(1);
+        let (first, _second) = (turns.take(&acme, soon).await.unwrap(), turns.take(&acme, soon).await.unwrap());
+        assert!(turns.take(&acme, soon).await.is_none());
+        let _others = (turns.take(&globex, soon).await.unwrap(), turns.take(&globex, soon).await.unwrap());
+        assert!(turns.take(&"third".parse().unwrap(), soon).await.is_none(), "all are taken");
+        drop(first);
+        assert!(turns.take(&acme, soon).await.is_some());
+    }
+
+    #[tokio::test]
+    async fn tenants_that_are_gone_are_forgotten() {
+        let turns = Turns::new(4, 2);
+        let held = turns.take(&"held".parse().unwrap(), Duration::ZERO).await;
+        for number in 0..MANY + 10 {
+            drop(turns.take(&format!("t{number}").parse().unwrap(), Duration::ZERO).await);
+        }
+        let tenants = turns.tenants.lock().unwrap();
+        assert!(tenants.len() < 20 && tenants.contains_key(&"held".parse::<TenantId>().unwrap()));
+        drop(held);
+    }
+}
