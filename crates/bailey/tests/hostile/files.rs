@@ -46,38 +46,38 @@ fn f01_no_spelling_of_a_path_leaves_the_tenant() {
     const SPELLINGS: [&str; 30] = [
         "../../etc/passwd",
         "a/../../b",
-        "../globex/plan",
-        "..%2fglobex%2fplan",
-        "%2e%2e/globex/plan",
-        "%2e%2e%2fglobex%2fplan",
-        "%252e%252e/globex/plan",
-        "..\\globex\\plan",
-        "..%5cglobex%5cplan",
-        "....//globex/plan",
-        "．．/globex/plan",
-        "%c0%ae%c0%ae/globex/plan",
-        "%ef%bc%8e%ef%bc%8e/globex/plan",
-        "a%00/../../globex/plan",
-        "./../globex/plan",
+        "../initech/plan",
+        "..%2finitech%2fplan",
+        "%2e%2e/initech/plan",
+        "%2e%2e%2finitech%2fplan",
+        "%252e%252e/initech/plan",
+        "..\\initech\\plan",
+        "..%5cinitech%5cplan",
+        "....//initech/plan",
+        "．．/initech/plan",
+        "%c0%ae%c0%ae/initech/plan",
+        "%ef%bc%8e%ef%bc%8e/initech/plan",
+        "a%00/../../initech/plan",
+        "./../initech/plan",
         ".",
         "..",
         "...",
         "a/.",
         "a/..",
-        "/../globex/plan",
-        "//globex/plan",
-        "a;/../globex/plan",
+        "/../initech/plan",
+        "//initech/plan",
+        "a;/../initech/plan",
         "a%0d%0aX:%20y",
-        "a?/../../globex/plan",
+        "a?/../../initech/plan",
         "%2e",
         "%2e%2e",
-        "a/%2e%2e/%2e%2e/globex/plan",
+        "a/%2e%2e/%2e%2e/initech/plan",
         "trailing.",
         "trailing%20",
     ];
     let _guard = beside_others();
     let server = shared();
-    let (ana, gus) = (server.user("acme", "ana"), server.user("globex", "gus"));
+    let (ana, gus) = (server.user("acme", "ana"), server.user("initech", "gus"));
     let canary = Canary::fresh();
     server.put(&gus, "plan", canary.text().as_bytes());
     assert!(canary.find(&server.get(&gus, "plan").raw).is_some(), "the owner cannot read it, so this shows nothing");
@@ -242,7 +242,9 @@ fn f10_what_a_run_leaves_behind_is_data() {
         assert_harmless(&server.data().join("serve"));
         let store = server.data().join("serve/trees/acme/tenant.git");
         let fsck = Command::new("git")
-            .args(["-c", "safe.directory=*", "-c", "core.hooksPath=/dev/null", "--git-dir"])
+            .args(["-c", "safe.directory=*", "-c", "core.hooksPath=/dev/null"])
+            // What a run writes into `.gitmodules` is its own matter: nothing here reads it, and git refuses to follow it.
+            .args(["-c", "fsck.gitmodulesUrl=ignore", "--git-dir"])
             .arg(&store)
             .args(["fsck", "--full", "--strict", "--no-dangling"])
             .output()

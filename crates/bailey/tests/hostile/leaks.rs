@@ -185,6 +185,17 @@ fn l03_mountinfo_and_kin_name_nothing_of_the_host() {
 }
 
 #[test]
+fn l03_code_counts_the_processors_and_the_memory_that_it_was_granted() {
+    let _guard = beside_others();
+    let server = shared();
+    let ana = server.user("acme", "ana");
+    let count =
+        "import os\nprint(os.cpu_count(), len(os.sched_getaffinity(0)), open('/proc/meminfo').readline().split()[1])";
+    let outcome = server.run(&ana, &Order::command(&["python3", "-c", count])).succeeded();
+    assert_eq!(outcome.text().trim(), format!("1 1 {}", 512 * 1024));
+}
+
+#[test]
 fn l05_memory_and_disk_are_clean_for_the_next_run() {
     let _guard = beside_others();
     let server = shared();

@@ -19,10 +19,13 @@ mod server;
 
 mod agent;
 mod api;
+mod compatibility;
 mod faults;
 mod files;
 mod kernel;
+mod kill_loop;
 mod leaks;
+mod portrait;
 mod posture;
 mod residue;
 mod resources;

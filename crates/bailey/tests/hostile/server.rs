@@ -182,6 +182,11 @@ impl Server {
         family.into_iter().find(serves).unwrap_or_else(|| panic!("no server runs below {:?}", self.jail))
     }
 
+    /// The supervisor.
+    pub(crate) fn jail(&self) -> Process {
+        self.jail
+    }
+
     pub(crate) fn user(&self, tenant: &str, user: &str) -> User {
         let output = Command::new(binary())
             .args(["token", "--tenant", tenant, "--user", user, "--role", "member", "--data"])

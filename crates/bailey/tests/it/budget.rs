@@ -7,6 +7,7 @@ use tokio::time::Instant;
 
 #[path = "../../benches/run/baseline.rs"]
 mod baseline;
+#[allow(dead_code, reason = "the benches use the rest of it")]
 #[path = "../../benches/run/server.rs"]
 mod measured;
 
@@ -24,10 +25,10 @@ fn ratio(parked: usize, command: &[&str]) -> f64 {
         let (mut ours, mut bare, mut claimed) = (Vec::new(), Vec::new(), 0);
         for _ in 0..PAIRS {
             let start = Instant::now();
-            template.run(command).await.unwrap();
+            template.run(command, None).await.unwrap();
             bare.push(start.elapsed());
             let start = Instant::now();
-            let run = server.run(command).await.unwrap();
+            let run = server.run(command, None).await.unwrap();
             ours.push(start.elapsed());
             assert_eq!(run.code, 0);
             claimed += usize::from(run.parked);

@@ -5,12 +5,20 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
+mod audit;
+mod branches;
 mod broken;
 mod budget;
 mod cli;
 mod doctor;
+mod git;
 mod host;
+mod identity;
 mod lifecycle;
+mod policies;
 mod readme;
 mod run;
 mod server;
+mod storage;
+mod typos;
+mod verbs;

@@ -140,7 +140,7 @@ fn a_reader_that_goes_away_ends_the_run() {
     let mut child = ana.start(&["run", "--timeout", "10m", "--", "sh", "-c", &script]);
     drop(child.stdout.take());
     let status = child.wait().unwrap();
-    assert_eq!(status.code(), Some(125));
+    assert_eq!(status.code(), Some(141));
     eventually("the run is over", || !runs(mark));
 }
 

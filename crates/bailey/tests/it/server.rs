@@ -24,7 +24,7 @@ pub(crate) struct Server {
 
 /// A user's command line.
 pub(crate) struct User {
-    url: String,
+    pub(crate) url: String,
     pub(crate) token: String,
 }
 
@@ -92,8 +92,20 @@ impl Server {
     }
 
     pub(crate) fn user(&self, tenant: &str, name: &str) -> User {
-        let arguments = ["token", "--tenant", tenant, "--user", name, "--role", "member", "--data"];
-        let output = bailey().args(arguments).arg(self.data()).output().unwrap();
+        self.holder(&["--tenant", tenant, "--user", name, "--role", "member"])
+    }
+
+    pub(crate) fn admin(&self, tenant: &str, name: &str) -> User {
+        self.holder(&["--tenant", tenant, "--user", name, "--role", "admin"])
+    }
+
+    pub(crate) fn operator(&self) -> User {
+        self.holder(&["--operator", "root"])
+    }
+
+    /// Whoever such a token speaks for.
+    pub(crate) fn holder(&self, spec: &[&str]) -> User {
+        let output = bailey().arg("token").args(spec).arg("--data").arg(self.data()).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         User { url: self.url.clone(), token: text(&output.stdout).trim().to_owned() }
     }
