@@ -6,8 +6,10 @@
 
 #[path = "run/baseline.rs"]
 mod baseline;
+#[allow(dead_code, reason = "the other benches use the rest of it")]
 #[path = "run/report.rs"]
 mod report;
+#[allow(dead_code, reason = "the other benches use the rest of it")]
 #[path = "run/server.rs"]
 mod server;
 
@@ -24,16 +26,44 @@ const PARKED: usize = 8;
 const CONCURRENCY: usize = 8;
 const SUSTAINED_SECONDS: u64 = 10;
 
+/// Files of the folder that some cases mount.
+const FILES: usize = 10_000;
+/// Where they do.
+const AT: &str = "/mnt";
+
 struct Case {
     name: &'static str,
     command: &'static [&'static str],
-    goal: f64,
+    /// Whether the folder is mounted.
+    mounts: bool,
+    goal: Option<f64>,
 }
 
-const CASES: [Case; 2] = [
-    Case { name: "run of true", command: &["true"], goal: 2.0 },
-    Case { name: "run of python3 -c 1", command: &["python3", "-c", "1"], goal: 1.5 },
+const CASES: [Case; 4] = [
+    Case { name: "run of true", command: &["true"], mounts: false, goal: Some(2.0) },
+    Case { name: "run of python3 -c 1", command: &["python3", "-c", "1"], mounts: false, goal: Some(1.5) },
+    Case { name: "run of true, 10,000 files mounted", command: &["true"], mounts: true, goal: None },
+    Case {
+        name: "one change among 10,000 files",
+        command: &["bash", "-c", "echo $$ $RANDOM $EPOCHREALTIME >/mnt/d0/changed"],
+        mounts: true,
+        goal: None,
+    },
 ];
+
+/// The folder as plain files, and as an archive.
+fn folder() -> anyhow::Result<(tempfile::TempDir, Vec<u8>)> {
+    let plain = tempfile::tempdir()?;
+    let mut tar = bailey_tree::archive::TarWriter::new(Vec::new(), 0);
+    for number in 0..FILES {
+        let (folder, content) = (format!("d{}", number % 100), format!("file {number}\n"));
+        let name = format!("{folder}/f{number}");
+        std::fs::create_dir_all(plain.path().join(folder))?;
+        std::fs::write(plain.path().join(&name), &content)?;
+        tar.file(name.as_bytes(), false, content.len() as u64, &mut content.as_bytes())?;
+    }
+    Ok((plain, tar.finish()?))
+}
 
 fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -42,29 +72,38 @@ fn main() -> anyhow::Result<()> {
 
 async fn bench() -> anyhow::Result<()> {
     let template = Template::mount().context("mount the template for the baseline")?;
+    let (plain, archive) = folder().context("make the files that are mounted")?;
     let mut report = Report::default();
     for (kind, parked) in [("parked", PARKED), ("cold", 0)] {
         let server = Server::start(parked).await?;
+        server.extract("files", archive.clone()).await?;
         for case in &CASES {
-            report.push(latency(&server, &template, case, kind).await?);
+            report.push(latency(&server, &template, plain.path(), case, kind).await?);
         }
         report.push(sustained(&server, &template, kind).await?);
         server.stop().await?;
     }
     print!("{}", report.table());
-    report.write(std::path::Path::new("bench/results/latest.json"))
+    report.write("latest.json")
 }
 
-async fn latency(server: &Server, template: &Template, case: &Case, kind: &str) -> anyhow::Result<Row> {
+async fn latency(
+    server: &Server,
+    template: &Template,
+    plain: &std::path::Path,
+    case: &Case,
+    kind: &str,
+) -> anyhow::Result<Row> {
+    let (mount, bind) = if case.mounts { (Some(("files", AT)), Some((plain, AT))) } else { (None, None) };
     let mut ours = Samples::default();
     let mut bare = Samples::default();
     let mut claimed = 0;
     for turn in 0..WARM_UP + PAIRS {
         let start = Instant::now();
-        template.run(case.command).await?;
+        template.run(case.command, bind).await?;
         let bare_time = start.elapsed();
         let start = Instant::now();
-        let run = server.run(case.command).await?;
+        let run = server.run(case.command, mount).await?;
         let our_time = start.elapsed();
         ensure!(run.code == 0, "`{}` ended with {}", case.command.join(" "), run.code);
         if turn >= WARM_UP {
@@ -74,14 +113,14 @@ async fn latency(server: &Server, template: &Template, case: &Case, kind: &str) 
         }
     }
     let note = format!("{claimed} of {PAIRS} claimed a parked sandbox");
-    let goal = (kind == "parked").then_some(Goal::RatioAtMost(case.goal));
+    let goal = case.goal.filter(|_| kind == "parked").map(Goal::RatioAtMost);
     Ok(Row::latency(format!("{}, {kind}", case.name), &ours, "bwrap --unshare-all, same template", &bare, goal, note))
 }
 
 /// Runs of `true` per second with a fixed number of callers that each wait for their answer.
 async fn sustained(server: &Server, template: &Template, kind: &str) -> anyhow::Result<Row> {
-    let ours = rate(|| async { server.run(&["true"]).await.map(|run| run.code == 0) }).await?;
-    let bare = rate(|| async { template.run(&["true"]).await.map(|()| true) }).await?;
+    let ours = rate(|| async { server.run(&["true"], None).await.map(|run| run.code == 0) }).await?;
+    let bare = rate(|| async { template.run(&["true"], None).await.map(|()| true) }).await?;
     let goal = (kind == "parked").then_some(Goal::RateAtLeast(150.0));
     let note = format!("{CONCURRENCY} callers in a closed loop for {SUSTAINED_SECONDS} s");
     Ok(Row::rate(

@@ -33,18 +33,21 @@ impl Template {
         Ok(Self { at })
     }
 
-    /// One command in a fresh bubblewrap, from fork to exit.
-    pub(crate) async fn run(&self, command: &[&str]) -> anyhow::Result<()> {
-        let status = Command::new("bwrap")
-            .args(["--unshare-all", "--ro-bind"])
-            .arg(self.at.path())
-            .args(["/", "--proc", "/proc", "--dev", "/dev"])
-            .args(command)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .status()
-            .await
-            .context("start bwrap")?;
+    /// A bubblewrap that lacks the command.
+    pub(crate) fn command(&self) -> Command {
+        let mut bwrap = Command::new("bwrap");
+        bwrap.args(["--unshare-all", "--ro-bind"]).arg(self.at.path()).args(["/", "--proc", "/proc", "--dev", "/dev"]);
+        bwrap
+    }
+
+    /// One command in a fresh bubblewrap, from fork to exit; with a folder bound where that is said.
+    pub(crate) async fn run(&self, command: &[&str], bind: Option<(&Path, &str)>) -> anyhow::Result<()> {
+        let mut bwrap = self.command();
+        if let Some((folder, at)) = bind {
+            bwrap.arg("--bind").arg(folder).arg(at);
+        }
+        let status =
+            bwrap.args(command).stdin(Stdio::null()).stdout(Stdio::null()).status().await.context("start bwrap")?;
         ensure!(status.success(), "bwrap ended with {status}");
         Ok(())
     }

@@ -15,6 +15,14 @@ impl Samples {
         self.0.push(time.as_secs_f64() * 1e3);
     }
 
+    pub(crate) fn median(&self) -> Duration {
+        Duration::from_secs_f64(self.percentile(50) / 1e3)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// The value below which `hundredths` of the samples lie, in milliseconds.
     fn percentile(&self, hundredths: usize) -> f64 {
         let mut sorted = self.0.clone();
@@ -29,6 +37,12 @@ pub(crate) enum Goal {
     RatioAtMost(f64),
     /// Per second.
     RateAtLeast(f64),
+    /// Ours, at the median, in the row's unit.
+    AtMost(f64),
+    /// Ours divided by the baseline.
+    RatioAtLeast(f64),
+    /// Ours divided by the baseline, at the 99th of a hundred.
+    TailRatioAtMost(f64),
 }
 
 #[derive(Serialize)]
@@ -74,6 +88,20 @@ impl Row {
         row.judged(goal)
     }
 
+    /// One number against another.
+    pub(crate) fn figure(
+        name: String,
+        unit: &'static str,
+        (n, ours): (usize, f64),
+        baseline: &'static str,
+        bare: f64,
+        goal: Option<Goal>,
+        note: String,
+    ) -> Self {
+        let row = Self::rate(name, (n, ours), baseline, (n, bare), None, note);
+        Self { unit, ..row }.judged(goal)
+    }
+
     pub(crate) fn rate(
         name: String,
         (n, ours): (usize, f64),
@@ -109,7 +137,20 @@ impl Row {
                 self.met = Some(self.p50 >= least);
                 self.goal = Some(format!(">= {least}/s"));
             }
-            None => self.note.push_str("; no goal is set for this path"),
+            Some(Goal::AtMost(most)) => {
+                self.met = Some(self.p50 <= most);
+                self.goal = Some(format!("<= {most} {}", self.unit));
+            }
+            Some(Goal::RatioAtLeast(least)) => {
+                self.met = Some(self.ratio >= least);
+                self.goal = Some(format!("ratio >= {least}"));
+            }
+            Some(Goal::TailRatioAtMost(most)) => {
+                let tails = self.p99.zip(self.baseline_p99);
+                self.met = tails.map(|(ours, bare)| ours / bare <= most);
+                self.goal = Some(format!("p99 ratio <= {most}"));
+            }
+            None => {}
         }
         self
     }
@@ -151,12 +192,14 @@ impl Report {
         out
     }
 
-    pub(crate) fn write(&self, path: &Path) -> anyhow::Result<()> {
-        let folder = path.parent().context("the results file has no folder")?;
-        std::fs::create_dir_all(folder).context("make the results folder")?;
+    /// Keeps the rows under this name in `bench/results/`.
+    pub(crate) fn write(&self, name: &str) -> anyhow::Result<()> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/results");
+        std::fs::create_dir_all(&folder).context("make the results folder")?;
+        let path = folder.join(name);
         let mut text = serde_json::to_string_pretty(&self.0)?;
         text.push('\n');
-        std::fs::write(path, text).with_context(|| format!("write {}", path.display()))
+        std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))
     }
 }
 

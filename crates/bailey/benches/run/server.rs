@@ -16,7 +16,7 @@ pub(crate) struct Server {
     url: String,
     token: String,
     client: reqwest::Client,
-    _data: tempfile::TempDir,
+    data: tempfile::TempDir,
 }
 
 /// What the bench needs to know of a run.
@@ -33,8 +33,13 @@ fn binary() -> PathBuf {
 impl Server {
     pub(crate) async fn start(parked: usize) -> anyhow::Result<Self> {
         let data = tempfile::tempdir().context("make a data folder")?;
+        Self::start_on(data, &format!("parked = {parked}\n")).await
+    }
+
+    /// With this configuration, on data that may be there already.
+    pub(crate) async fn start_on(data: tempfile::TempDir, settings: &str) -> anyhow::Result<Self> {
         let config = data.path().join("config.toml");
-        std::fs::write(&config, format!("parked = {parked}\n")).context("write the configuration")?;
+        std::fs::write(&config, settings).context("write the configuration")?;
         let mut process = Command::new(binary())
             .args(["serve", "--listen", "127.0.0.1:0", "--config"])
             .arg(&config)
@@ -53,21 +58,64 @@ impl Server {
                 break url.to_owned();
             }
         };
+        let client = reqwest::Client::new();
+        let mut server = Self { process, url, token: String::new(), client, data };
+        server.token = server.token_of("bench").await?;
+        Ok(server)
+    }
+
+    /// A token of one more tenant's user.
+    pub(crate) async fn token_of(&self, tenant: &str) -> anyhow::Result<String> {
         let token = Command::new(binary())
-            .args(["token", "--tenant", "bench", "--user", "bench", "--role", "member", "--data"])
-            .arg(data.path().join("data"))
+            .args(["token", "--tenant", tenant, "--user", "bench", "--role", "member", "--data"])
+            .arg(self.data.path().join("data"))
             .output()
             .await
             .context("ask for a token")?;
         ensure!(token.status.success(), "no token: {}", String::from_utf8_lossy(&token.stderr));
-        let token = String::from_utf8(token.stdout)?.trim().to_owned();
-        Ok(Self { process, url, token, client: reqwest::Client::new(), _data: data })
+        Ok(String::from_utf8(token.stdout)?.trim().to_owned())
+    }
+
+    /// Puts a tar archive into a folder of the tenant's tree.
+    pub(crate) async fn extract(&self, folder: &str, tar: Vec<u8>) -> anyhow::Result<()> {
+        let below = if folder.is_empty() { String::new() } else { format!("/{folder}") };
+        let url = format!("{}/v1/tree/tenants/bench{below}?extract=tar", self.url);
+        let response = self.client.put(url).bearer_auth(&self.token).body(tar).send().await?;
+        ensure!(response.status().is_success(), "{}: {}", response.status(), response.text().await?);
+        Ok(())
+    }
+
+    /// A new branch of the tenant's tree.
+    pub(crate) async fn fork(&self, branch: &str) -> anyhow::Result<()> {
+        let body = json!({ "path": "/tenants/bench", "branch": branch });
+        let request = self.client.post(format!("{}/v1/forks", self.url)).bearer_auth(&self.token);
+        let response = request.json(&body).send().await?;
+        ensure!(response.status().is_success(), "{}: {}", response.status(), response.text().await?);
+        Ok(())
     }
 
     /// One run, from the request's first byte to the last event.
-    pub(crate) async fn run(&self, command: &[&str]) -> anyhow::Result<Run> {
-        let request = self.client.post(format!("{}/v1/runs", self.url)).bearer_auth(&self.token);
-        let response = request.json(&json!({ "command": command })).send().await?;
+    pub(crate) async fn run(&self, command: &[&str], mount: Option<(&str, &str)>) -> anyhow::Result<Run> {
+        let mounts = mount.map(|(folder, at)| json!({ "path": format!("/tenants/bench/{folder}"), "at": at }));
+        let body = json!({ "command": command, "mounts": Vec::from_iter(mounts) });
+        match self.try_run(&self.token, &body).await? {
+            Some((Ending::Exited { code }, parked)) => Ok(Run { code, parked }),
+            Some((ending, _)) => bail!("ended: {ending:?}"),
+            None => bail!("the server has no room for a run"),
+        }
+    }
+
+    /// A run of that token's user: how it ended and whether it was parked; nothing if it was refused for want of room.
+    pub(crate) async fn try_run(
+        &self,
+        token: &str,
+        body: &serde_json::Value,
+    ) -> anyhow::Result<Option<(Ending, bool)>> {
+        let request = self.client.post(format!("{}/v1/runs", self.url)).bearer_auth(token);
+        let response = request.json(body).send().await?;
+        if [429, 503].contains(&response.status().as_u16()) {
+            return Ok(None);
+        }
         ensure!(response.status().is_success(), "{}: {}", response.status(), response.text().await?);
         let mut body = Vec::new();
         let mut stream = response.bytes_stream();
@@ -80,22 +128,36 @@ impl Server {
             match event.kind {
                 RunEventKind::Started { parked, .. } => was_parked = parked,
                 RunEventKind::Stdout(_) | RunEventKind::Stderr(_) => {}
-                RunEventKind::Ended(result) => {
-                    let Ending::Exited { code } = result.ending else { bail!("ended: {:?}", result.ending) };
-                    return Ok(Run { code, parked: was_parked });
-                }
+                RunEventKind::Ended(result) => return Ok(Some((result.ending, was_parked))),
                 RunEventKind::Failed { error, message, .. } => bail!("{error}: {message}"),
             }
         }
         bail!("the stream broke off without an ending")
     }
 
-    pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
+    /// The command line of the server's one user.
+    pub(crate) fn command(&self) -> std::process::Command {
+        let mut command = std::process::Command::new(binary());
+        command.env("BAILEY_URL", &self.url).env("BAILEY_TOKEN", &self.token);
+        command
+    }
+
+    pub(crate) fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// Its process, the jail's.
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.process.id()
+    }
+
+    /// Ends it, and gives its data back.
+    pub(crate) async fn stop(mut self) -> anyhow::Result<tempfile::TempDir> {
         let id = self.process.id().and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
         let id = id.context("the server is gone already")?;
         rustix::process::kill_process(id, rustix::process::Signal::TERM).context("end the server")?;
         let status = self.process.wait().await?;
         ensure!(status.success(), "the server ended with {status}");
-        Ok(())
+        Ok(self.data)
     }
 }
