@@ -1,25 +1,43 @@
 //! What can be said on the command line.
 
+pub(crate) mod audit;
+pub(crate) mod branch;
+mod example;
+pub(crate) mod identity;
+pub(crate) mod policy;
+pub(crate) mod storage;
+pub(crate) mod tree;
 mod value;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use bailey_protocol::api::MountRequest;
 use bailey_protocol::id::{RunId, TemplateName, TenantId, UserId};
 use bailey_protocol::path::{BranchName, SandboxPath, TreePath};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
 use crate::exit;
 
 /// Runs code that nobody reviewed, over one tenant's files, inside a wall.
 #[derive(Debug, Parser)]
-#[command(name = "bailey", version, after_help = exit::HELP, propagate_version = true)]
+#[command(name = "bailey", version, after_help = exit::HELP)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) common: Common,
     #[command(subcommand)]
     pub(crate) verb: Verb,
+}
+
+/// Reads a command line.
+///
+/// # Errors
+/// When it makes no sense, or asks for help.
+pub(crate) fn parse<T: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = T>) -> Result<Cli, clap::Error> {
+    let mut command = example::shown(Cli::command());
+    let matches = command.try_get_matches_from_mut(arguments)?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
 /// Flags that every verb takes.
@@ -45,24 +63,80 @@ pub(crate) enum Verb {
     /// Print a token of this machine's own issuer (root)
     Token(TokenArgs),
     /// Run a program in a fresh sandbox
-    #[command(after_help = exit::HELP)]
     Run(Box<RunArgs>),
     /// List a folder of the tree
-    Ls(AtArgs),
+    Ls(tree::ListArgs),
     /// Print a file of the tree
     Cat(AtArgs),
-    /// Write a local file into the tree
+    /// Write a local file or folder into the tree
     Put(PutArgs),
+    /// Write a file or folder of the tree to the local disk
+    Get(tree::GetArgs),
+    /// Change a part of a file of the tree
+    Edit(tree::EditArgs),
+    /// Copy a file or folder within the tree
+    Cp(tree::CopyArgs),
+    /// Move a file or folder within the tree
+    Mv(tree::MoveArgs),
+    /// Make a folder in the tree
+    Mkdir(RmArgs),
     /// Delete a file or folder of the tree
     Rm(RmArgs),
     /// List the versions of a path, newest first
+    #[command(visible_alias = "history")]
     Log(LogArgs),
     /// Show what differs between two versions of a path
     Diff(DiffArgs),
+    /// Show which version each line of a file comes from
+    Blame(AtArgs),
+    /// Make a path what it was in a version
+    Restore(tree::VersionArgs),
+    /// Take back what a version changed at and below a path
+    Revert(tree::VersionArgs),
+    /// Write a folder of the tree to a local tar or zip
+    Archive(tree::ArchiveArgs),
+    /// Take a local tar or zip into a folder of the tree
+    Extract(tree::ExtractArgs),
+    /// Make a branch, at once at any size
+    Fork(branch::ForkArgs),
+    /// List the branches of a store, or take one away
+    Branches(branch::BranchesArgs),
+    /// Bring one branch's changes into another
+    Promote(branch::PromoteArgs),
+    /// Let only promotions change a branch
+    Protect(branch::ProtectArgs),
+    /// End the protection of a branch
+    Unprotect(branch::UnprotectArgs),
+    /// Show or set the labels of a path
+    Label(branch::LabelArgs),
+    /// Hand out a token for a part of the tree
+    Share(branch::ShareArgs),
+    /// List what operators published to fork from, or publish it
+    Baseline(branch::BaselineArgs),
     /// List your runs, or show one
     Runs(RunsArgs),
+    /// Show who did what in your tenant (admins), or verify that record
+    Audit(audit::AuditArgs),
+    /// Show, explain, test and prove policies
+    Policy(policy::PolicyArgs),
+    /// Take a path out of all history of its store, for good, or show such a receipt
+    Purge(storage::PurgeArgs),
+    /// Show or set what a tenant may keep
+    Quota(storage::QuotaArgs),
+    /// Let go of a tenant's old versions and garbage now (operators); the server does so by itself, too
+    Gc(storage::GcArgs),
     /// Prepare what sandboxes start from
     Template(TemplateArgs),
+    /// List, disable and enable users
+    User(identity::UserArgs),
+    /// List, disable and enable tenants (operators)
+    Tenant(identity::TenantArgs),
+    /// Disable service accounts and operators (operators)
+    Account(identity::AccountArgs),
+    /// Make, list and revoke API keys
+    Key(identity::KeyArgs),
+    /// Print the API's OpenAPI document
+    Openapi,
 }
 
 #[derive(Debug, Args)]
@@ -94,17 +168,34 @@ pub(crate) struct DoctorArgs {
 #[derive(Debug, Args)]
 pub(crate) struct TokenArgs {
     /// The tenant
-    #[arg(long)]
-    pub(crate) tenant: TenantId,
+    #[arg(long, required_unless_present_any = ["service", "operator"])]
+    pub(crate) tenant: Option<TenantId>,
     /// The user within it
-    #[arg(long)]
-    pub(crate) user: UserId,
-    /// What the user is there, such as `member` or `admin`; may be repeated
-    #[arg(long = "role", required = true, value_name = "ROLE")]
+    #[arg(long, required_unless_present_any = ["service", "operator"])]
+    pub(crate) user: Option<UserId>,
+    /// What the user is there, such as `member` or `admin`; may be repeated. Of a service account: also what users may be
+    /// whom it only names
+    #[arg(long = "role", required_unless_present_any = ["service", "operator"], value_name = "ROLE")]
     pub(crate) roles: Vec<String>,
-    /// A primitive to grant; may be repeated; all of them without it
+    /// A primitive to grant; may be repeated; all of them without it. Of a service account: one that users may have whom
+    /// it only names; none without it
     #[arg(long = "entitle", value_name = "NAME")]
     pub(crate) entitlements: Vec<String>,
+    /// Where the user's data has to stay, for policies
+    #[arg(long, value_name = "REGION")]
+    pub(crate) region: Option<String>,
+    /// What the user works on, for policies
+    #[arg(long, value_name = "PROJECT")]
+    pub(crate) project: Option<String>,
+    /// Instead of a user: a service account of this name
+    #[arg(long, value_name = "NAME", requires = "tenants", conflicts_with_all = ["tenant", "user", "operator", "region", "project"])]
+    pub(crate) service: Option<UserId>,
+    /// For whom the service account acts: tenants with commas between, or `*`
+    #[arg(long, value_name = "TENANTS", requires = "service", value_delimiter = ',')]
+    pub(crate) tenants: Vec<String>,
+    /// Instead of a user: an operator of this name
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["tenant", "user", "entitlements", "region", "project"])]
+    pub(crate) operator: Option<UserId>,
     /// How long it is valid, such as `15m`, `1h`, `7d`
     #[arg(long, default_value = "1h", value_parser = value::duration)]
     pub(crate) ttl: Duration,
@@ -125,7 +216,7 @@ pub(crate) struct RunArgs {
     #[arg(long = "mount", value_name = "PATH:AT[:ro]", value_parser = value::mount)]
     pub(crate) mounts: Vec<MountRequest>,
     /// Branch that the mounts read and commit to; `main` without it
-    #[arg(long, value_name = "BRANCH")]
+    #[arg(long = "ref", alias = "branch", value_name = "BRANCH")]
     pub(crate) branch: Option<BranchName>,
     /// Kill everything after this time, such as `30s`
     #[arg(long, value_name = "TIME", value_parser = value::duration)]
@@ -133,6 +224,9 @@ pub(crate) struct RunArgs {
     /// Add to the environment; may be repeated
     #[arg(long = "env", short = 'e', value_name = "NAME=VALUE", value_parser = value::env)]
     pub(crate) env: Vec<(String, String)>,
+    /// A local file for this run alone, and where it is inside; it never enters the tree; may be repeated
+    #[arg(long = "file", value_name = "LOCAL:PATH", value_parser = value::file)]
+    pub(crate) files: Vec<(PathBuf, SandboxPath)>,
     /// Working folder; the user's home without it
     #[arg(long, value_name = "PATH")]
     pub(crate) cwd: Option<SandboxPath>,
@@ -170,15 +264,15 @@ pub(crate) struct AtArgs {
     /// Such as `/tenants/acme/reports`
     pub(crate) path: TreePath,
     /// Branch or version to read; `main` without it
-    #[arg(long = "ref", value_name = "REF")]
+    #[arg(long = "ref", alias = "branch", value_name = "REF")]
     pub(crate) reference: Option<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct PutArgs {
-    /// The local file; `-` is standard input
+    /// The local file or folder; `-` is standard input
     pub(crate) local: PathBuf,
-    /// Where it goes, such as `/tenants/acme/reports/q1.csv`
+    /// Where it goes, such as `/tenants/acme/reports/q1.csv`; what a folder has not stays
     pub(crate) remote: TreePath,
     #[command(flatten)]
     pub(crate) write: WriteArgs,
@@ -195,7 +289,7 @@ pub(crate) struct RmArgs {
 #[derive(Debug, Args)]
 pub(crate) struct WriteArgs {
     /// Branch to write to; `main` without it
-    #[arg(long, value_name = "BRANCH")]
+    #[arg(long = "ref", alias = "branch", value_name = "BRANCH")]
     pub(crate) branch: Option<BranchName>,
     /// Refuse unless the content there has this id (`bailey ls --json` shows it)
     #[arg(long, value_name = "ID")]

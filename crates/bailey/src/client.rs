@@ -4,10 +4,10 @@ pub(crate) mod events;
 
 use std::time::Duration;
 
-use bailey_protocol::api::ErrorBody;
+use bailey_protocol::api::{CutOff, ErrorBody};
 use bailey_protocol::path::TreePath;
 use bytes::Bytes;
-use reqwest::{Method, RequestBuilder, Response};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -18,6 +18,8 @@ pub(crate) use events::Events;
 /// Largest JSON answer that is read into memory.
 const MAX_ANSWER: usize = 64 * 1024 * 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How the last line of a stream begins that breaks off.
+const CUT_OFF: &[u8] = b"{\"cut_off\":";
 /// A silent connection is probed this often: a run may say nothing for long, a server that is gone may not.
 const KEEPALIVE: Duration = Duration::from_secs(20);
 
@@ -26,18 +28,33 @@ const KEEPALIVE: Duration = Duration::from_secs(20);
 pub(crate) enum ClientError {
     #[error("{}", .0.message)]
     Refused(Box<ErrorBody>),
-    #[error("cannot reach `{server}`: {source}")]
-    Unreachable { server: String, source: reqwest::Error },
+    #[error("cannot reach `{server}`: {why}")]
+    Unreachable { server: String, why: String },
     #[error("the server answered {status} with what is no answer of Bailey's: {text}")]
     Strange { status: u16, text: String },
     #[error("the answer broke off: {source}")]
     Broken { source: reqwest::Error },
+    #[error("the answer was broken off: {}", .0.message)]
+    CutOff(Box<ErrorBody>),
     #[error("the answer is larger than {MAX_ANSWER} bytes")]
     TooLarge,
     #[error("the event stream broke off before the run's ending")]
     NoEnding,
     #[error("the event stream is damaged: {what}")]
     BadEvent { what: String },
+}
+
+/// Looks whether a line of a stream is its last: why it breaks off.
+///
+/// # Errors
+/// When it is.
+pub(crate) fn refuse_cut_off(line: &[u8]) -> Result<(), ClientError> {
+    if !line.starts_with(CUT_OFF) {
+        return Ok(());
+    }
+    let CutOff { cut_off } =
+        serde_json::from_slice(line).map_err(|error| ClientError::BadEvent { what: error.to_string() })?;
+    Err(ClientError::CutOff(Box::new(cut_off)))
 }
 
 /// What a write carries.
@@ -53,6 +70,22 @@ pub(crate) struct Client {
     http: reqwest::Client,
     server: String,
     token: String,
+    /// What named the token.
+    token_from: String,
+}
+
+impl ClientError {
+    /// What to do next, where it is not the server who says it.
+    pub(crate) fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Unreachable { .. } => {
+                Some("Start `bailey serve` there, or name another server with `--server` or BAILEY_URL.")
+            }
+            Self::Strange { .. } => Some("Look whether `--server` or BAILEY_URL names a Bailey server."),
+            Self::Broken { .. } | Self::TooLarge | Self::NoEnding | Self::BadEvent { .. } => None,
+            Self::Refused(_) | Self::CutOff(_) => None,
+        }
+    }
 }
 
 impl Client {
@@ -62,9 +95,9 @@ impl Client {
             .tcp_keepalive(KEEPALIVE)
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("bailey/", env!("CARGO_PKG_VERSION")));
-        let unreachable = |source| ClientError::Unreachable { server: config.server.clone(), source };
-        let http = builder.build().map_err(unreachable)?;
-        Ok(Self { http, server: config.server, token: config.token })
+        let http = builder.build().map_err(|error| unreachable(&config.server, &error))?;
+        let ClientConfig { server, token, token_from } = config;
+        Ok(Self { http, server, token, token_from })
     }
 
     /// A request that needs no body and answers JSON.
@@ -81,9 +114,42 @@ impl Client {
         decode(self.send(self.request(Method::POST, path).json(body)).await?).await
     }
 
+    /// A request with a JSON body or none, answered by JSON.
+    pub(crate) async fn json<B: Serialize, T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&B>,
+    ) -> Result<T, ClientError> {
+        let request = self.request(method, path);
+        let request = body.into_iter().fold(request, |request, body| request.json(body));
+        decode(self.send(request).await?).await
+    }
+
+    /// `DELETE`, whose answer's content does not matter.
+    pub(crate) async fn remove(&self, path: &str, query: &[(&str, String)]) -> Result<(), ClientError> {
+        self.send(self.request(Method::DELETE, path).query(query)).await.map(drop)
+    }
+
+    /// The credential that it asks with.
+    pub(crate) fn token(&self) -> &str {
+        &self.token
+    }
+
     /// `POST` without a body, whose answer's content does not matter.
     pub(crate) async fn tell(&self, path: &str) -> Result<(), ClientError> {
         self.send(self.request(Method::POST, path)).await.map(drop)
+    }
+
+    /// `POST` of a JSON body, answered by JSON and by what the head of the answer warns of.
+    pub(crate) async fn post_warned<B: Serialize, T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &B,
+    ) -> Result<(T, Vec<String>), ClientError> {
+        let response = self.send(self.request(Method::POST, path).json(body)).await?;
+        let warnings = warnings(&response);
+        Ok((decode(response).await?, warnings))
     }
 
     /// `POST` of a JSON body, answered by events.
@@ -101,6 +167,32 @@ impl Client {
     /// The raw answer of a read.
     pub(crate) async fn read(&self, path: &str, query: &[(&str, String)]) -> Result<Response, ClientError> {
         self.send(self.request(Method::GET, path).query(query)).await
+    }
+
+    /// The raw answer of a read, of that media type.
+    pub(crate) async fn read_as(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+        accept: &str,
+    ) -> Result<Response, ClientError> {
+        self.send(self.request(Method::GET, path).query(query).header("accept", accept)).await
+    }
+
+    /// A JSON body on a condition, answered by JSON.
+    pub(crate) async fn send_json<B: Serialize, T: DeserializeOwned>(
+        &self,
+        method: Method,
+        path: &str,
+        query: &[(&str, String)],
+        if_match: Option<&str>,
+        body: &B,
+    ) -> Result<T, ClientError> {
+        let mut request = self.request(method, path).query(query).json(body);
+        if let Some(id) = if_match {
+            request = request.header("if-match", format!("\"{id}\""));
+        }
+        decode(self.send(request).await?).await
     }
 
     /// A write or delete, answered by JSON.
@@ -127,16 +219,19 @@ impl Client {
     }
 
     async fn send(&self, request: RequestBuilder) -> Result<Response, ClientError> {
-        let sent = request.send().await;
-        let response =
-            sent.map_err(|e| ClientError::Unreachable { server: self.server.clone(), source: e.without_url() })?;
+        let response = request.send().await.map_err(|error| unreachable(&self.server, &error))?;
         if response.status().is_success() {
             return Ok(response);
         }
         let status = response.status().as_u16();
         let body = collect(response).await?;
         match serde_json::from_slice::<ErrorBody>(&body) {
-            Ok(error) => Err(ClientError::Refused(Box::new(error))),
+            Ok(mut error) => {
+                if status == StatusCode::UNAUTHORIZED {
+                    error.hint.push_str(&format!(" The one sent is from {}.", self.token_from));
+                }
+                Err(ClientError::Refused(Box::new(error)))
+            }
             Err(_not_ours) => Err(ClientError::Strange { status, text: excerpt(&body) }),
         }
     }
@@ -154,6 +249,24 @@ pub(crate) fn tree_path(front: &str, path: &TreePath) -> String {
     text
 }
 
+/// One segment of a path, percent-encoded.
+pub(crate) fn segment(text: &str) -> String {
+    let mut out = String::new();
+    for byte in text.bytes() {
+        match byte {
+            b'-' | b'.' | b'_' | b'~' | b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => out.push(char::from(byte)),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+/// What the head of an answer warns of.
+fn warnings(response: &Response) -> Vec<String> {
+    let values = response.headers().get_all("bailey-warning").into_iter();
+    values.map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned()).collect()
+}
+
 /// The whole body of an answer, within the limit.
 pub(crate) async fn collect(mut response: Response) -> Result<Bytes, ClientError> {
     let mut all = Vec::new();
@@ -166,7 +279,8 @@ pub(crate) async fn collect(mut response: Response) -> Result<Bytes, ClientError
     Ok(all.into())
 }
 
-async fn decode<T: DeserializeOwned>(response: Response) -> Result<T, ClientError> {
+/// An answer that is JSON.
+pub(crate) async fn decode<T: DeserializeOwned>(response: Response) -> Result<T, ClientError> {
     let status = response.status().as_u16();
     let body = collect(response).await?;
     serde_json::from_slice(&body).map_err(|_not_ours| ClientError::Strange { status, text: excerpt(&body) })
@@ -174,6 +288,15 @@ async fn decode<T: DeserializeOwned>(response: Response) -> Result<T, ClientErro
 
 pub(crate) fn broken(source: reqwest::Error) -> ClientError {
     ClientError::Broken { source: source.without_url() }
+}
+
+fn unreachable(server: &str, error: &reqwest::Error) -> ClientError {
+    // The last cause says it: those before name the layers that it came through.
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(next) = cause.source() {
+        cause = next;
+    }
+    ClientError::Unreachable { server: server.to_owned(), why: cause.to_string() }
 }
 
 fn excerpt(body: &[u8]) -> String {

@@ -1,7 +1,10 @@
 //! Everything that comes from outside the command line: files and the environment, read once, unknown keys refused.
 
 mod client;
+mod identity;
+pub(crate) mod policies;
 mod serve;
+mod storage;
 
 use std::path::PathBuf;
 
@@ -17,13 +20,21 @@ pub(crate) enum ConfigError {
     Read { path: PathBuf, source: std::io::Error },
     #[error("`{path}` is not a valid configuration: {source}")]
     Parse { path: PathBuf, source: Box<toml::de::Error> },
-    #[error("`{path}` holds a token and can be read by others: run `chmod 600 {path}`")]
+    #[error("`{path}` holds a secret and can be read by others: run `chmod 600 {path}`")]
     Exposed { path: PathBuf },
     #[error("`{key}` in `{path}` is {given}: {rule}")]
     Value { path: PathBuf, key: &'static str, given: String, rule: &'static str },
+    #[error("in `{path}`: {source}")]
+    Issuer { path: PathBuf, source: bailey_control::auth::IssuerConfigError },
+    #[error(transparent)]
+    Policies(#[from] policies::PolicyFolderError),
     #[error("`{name}` in the environment is not UTF-8")]
     Environment { name: &'static str },
-    #[error("the server cannot be reached without a token: use --token, BAILEY_TOKEN, or `token` in `{path}`")]
+    #[error("`{given}`, from {from}, is no server: use one such as `http://127.0.0.1:8470`")]
+    Server { given: String, from: String },
+    #[error(
+        "there is no token: `bailey token` on the server's machine prints one; name it with --token, BAILEY_TOKEN, or `token` in `{path}`"
+    )]
     NoToken { path: PathBuf },
 }
 
@@ -43,6 +54,12 @@ pub(crate) fn data(named: Option<PathBuf>) -> Result<PathBuf, ConfigError> {
 
 fn absolute(path: PathBuf) -> Result<PathBuf, ConfigError> {
     std::path::absolute(&path).map_err(|source| ConfigError::Read { path, source })
+}
+
+/// The solver that proves policies, where there is one.
+pub(crate) fn prover() -> Option<bailey_policy::prove::Prover> {
+    let search = std::env::var_os("PATH");
+    bailey_policy::prove::Prover::find(std::env::var_os("CVC5"), search.as_deref())
 }
 
 /// Whether colour is unwanted even on a terminal (<https://no-color.org>).

@@ -8,6 +8,7 @@ Exit codes:
   0    done
   1    refused or failed
   2    wrong usage
+  141  nobody reads the output any more, as in `bailey log … | head -1`
 of `bailey run`:
   N    the program's own exit code; 128+N when signal N ended it
   124  the time limit ended it
@@ -19,6 +20,8 @@ of `bailey run`:
 pub(crate) const FAILED: u8 = 1;
 /// The command line makes no sense.
 pub(crate) const USAGE: u8 = 2;
+/// Standard output is a pipe that nobody reads any more: what a shell shows for SIGPIPE.
+pub(crate) const UNREAD: u8 = 141;
 /// `bailey run` has no code of the program to give.
 pub(crate) const NO_RESULT: u8 = 125;
 /// Cancelled by the caller.

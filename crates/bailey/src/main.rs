@@ -4,11 +4,14 @@
 //! again under its own uid ([`serve::supervised`]). Every other verb is a client of the HTTP API ([`verb`]), but for
 //! `token`, `doctor` and `template`, which work on the machine itself.
 
+#![deny(clippy::print_stderr, reason = "`eprintln!` panics when nobody reads: use `note!`")]
+
 mod cli;
 mod client;
 mod config;
 mod doctor;
 mod exit;
+mod local;
 mod progress;
 mod serve;
 mod template;
@@ -17,23 +20,22 @@ mod verb;
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 
 fn main() -> ExitCode {
     // First of all: a key or a token in this memory is for no core dump and no debugger of the same user.
     if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
-        eprintln!("bailey: cannot hide this process's memory: {error}");
+        terminal::note!("bailey: cannot hide this process's memory: {error}");
         return ExitCode::from(exit::FAILED);
     }
     let arguments: Vec<_> = std::env::args_os().collect();
-    match cli::Cli::try_parse_from(&arguments) {
+    match cli::parse(&arguments) {
         Ok(cli) => verb::carry_out(cli),
         Err(error) => {
             let print = error.print();
             match (error.use_stderr(), print) {
                 (false, Ok(())) => ExitCode::SUCCESS,
-                (false, Err(_)) => ExitCode::from(exit::FAILED),
+                (false, Err(_)) => ExitCode::from(exit::UNREAD),
                 // `bailey run` leaves the low codes to the program that it runs.
                 (true, _) if arguments.get(1).is_some_and(|verb| verb == "run") => ExitCode::from(exit::NO_RESULT),
                 (true, _) => ExitCode::from(exit::USAGE),

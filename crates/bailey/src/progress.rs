@@ -3,6 +3,10 @@
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
+use crate::terminal::{self, note};
+
 /// Runs `work`; once two seconds have passed, and every ten after, says that it is still doing `what`.
 pub(crate) fn during<T>(what: &str, work: impl FnOnce() -> T) -> T {
     std::thread::scope(|scope| {
@@ -13,8 +17,8 @@ pub(crate) fn during<T>(what: &str, work: impl FnOnce() -> T) -> T {
             while let Err(RecvTimeoutError::Timeout) = wait.recv_timeout(Duration::from_secs(pause)) {
                 seconds += pause;
                 match seconds {
-                    2 => eprintln!("bailey: {what} …"),
-                    _ => eprintln!("bailey: {what} … {seconds} s"),
+                    2 => note!("bailey: {what} …"),
+                    _ => note!("bailey: {what} … {seconds} s"),
                 }
                 pause = if seconds == 2 { 8 } else { 10 };
             }
@@ -23,4 +27,26 @@ pub(crate) fn during<T>(what: &str, work: impl FnOnce() -> T) -> T {
         drop(done);
         result
     })
+}
+
+/// Says how much was moved, once that takes long.
+pub(crate) struct Meter {
+    what: &'static str,
+    bytes: u64,
+    next: Instant,
+}
+
+impl Meter {
+    pub(crate) fn new(what: &'static str) -> Self {
+        Self { what, bytes: 0, next: Instant::now() + Duration::from_secs(2) }
+    }
+
+    /// So many bytes more.
+    pub(crate) fn add(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+        if Instant::now() >= self.next {
+            self.next = Instant::now() + Duration::from_secs(10);
+            note!("bailey: {} … {}", self.what, terminal::size(self.bytes));
+        }
+    }
 }

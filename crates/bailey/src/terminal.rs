@@ -14,9 +14,38 @@ pub(crate) fn line(text: &str) -> std::io::Result<()> {
     out.flush()
 }
 
+/// Writes lines to standard output; none for an empty text.
+pub(crate) fn lines(text: &str) -> std::io::Result<()> {
+    if text.is_empty() { Ok(()) } else { line(text) }
+}
+
+/// One line for each entry.
+pub(crate) fn rows<T>(entries: impl IntoIterator<Item = T>, row: impl FnMut(T) -> String) -> String {
+    entries.into_iter().map(row).collect::<Vec<_>>().join("\n")
+}
+
 /// Writes a value as one line of JSON to standard output.
 pub(crate) fn json<T: Serialize>(value: &T) -> std::io::Result<()> {
     line(&serde_json::to_string(value)?)
+}
+
+/// Writes a line to standard error. That nobody reads it any more is no reason to fail, or to panic as `eprintln!` does.
+pub(crate) fn note_line(text: std::fmt::Arguments<'_>) {
+    let _nobody_reads = writeln!(std::io::stderr(), "{text}").is_err();
+}
+
+/// [`note_line`], formatted.
+macro_rules! note {
+    ($($text:tt)*) => { $crate::terminal::note_line(format_args!($($text)*)) };
+}
+pub(crate) use note;
+
+/// What the server warned of, on standard error.
+pub(crate) fn warn(warnings: &[String]) {
+    let paint = Paint::stderr();
+    for warning in warnings {
+        note!("{}", paint.yellow(&format!("bailey: warning: {}", printable(warning))));
+    }
 }
 
 /// Paints text where a terminal shows it and nobody asked for plain text.

@@ -1,19 +1,31 @@
 //! One module per verb, or per group of verbs that speak of one thing.
 
+mod audit;
+mod branch;
+mod identity;
+mod policy;
 mod run;
 mod runs;
+mod storage;
 mod template;
 mod token;
+mod transfer;
 mod tree;
+mod tree_change;
+mod wording;
 
 use std::process::ExitCode;
 
 use crate::cli::{Cli, Common, Verb};
 use crate::client::{Client, ClientError};
 use crate::config::{ClientConfig, ConfigError};
+use crate::local::LocalError;
 use crate::serve::ServeError;
 use crate::template::TemplateError;
+use crate::terminal::note;
 use crate::{doctor, exit, serve, terminal};
+use audit::AuditError;
+use policy::PolicyVerbError;
 use token::TokenError;
 
 /// Why a verb was not carried out.
@@ -29,8 +41,14 @@ pub(crate) enum VerbError {
     Serve(#[from] ServeError),
     #[error(transparent)]
     Token(#[from] TokenError),
+    #[error(transparent)]
+    Audit(#[from] AuditError),
+    #[error(transparent)]
+    Policy(#[from] PolicyVerbError),
     #[error("the server cannot go on: {0:#}")]
     Supervised(#[from] anyhow::Error),
+    #[error(transparent)]
+    Local(#[from] LocalError),
     #[error("cannot read `{path}`: {source}")]
     ReadLocal { path: String, source: std::io::Error },
     #[error("cannot write to standard output: {0}")]
@@ -43,6 +61,18 @@ pub(crate) enum VerbError {
     Lost { run: String, source: ClientError },
 }
 
+impl VerbError {
+    /// Whether standard output is a pipe whose reader has gone: they have what they wanted, and nothing went wrong.
+    fn is_unread(&self) -> bool {
+        let error = match self {
+            Self::Print(error) => error,
+            Self::Local(LocalError::Write { source, .. }) | Self::Audit(AuditError::Write { source, .. }) => source,
+            _ => return false,
+        };
+        error.kind() == std::io::ErrorKind::BrokenPipe
+    }
+}
+
 /// Carries out what the command line asks for.
 pub(crate) fn carry_out(cli: Cli) -> ExitCode {
     let Cli { common, verb } = cli;
@@ -50,6 +80,7 @@ pub(crate) fn carry_out(cli: Cli) -> ExitCode {
     let is_run = matches!(verb, Verb::Run(_));
     match dispatch(common, verb) {
         Ok(code) => code,
+        Err(error) if error.is_unread() => ExitCode::from(exit::UNREAD),
         Err(error) => {
             report(&error, json);
             ExitCode::from(if is_run { exit::NO_RESULT } else { exit::FAILED })
@@ -62,15 +93,47 @@ fn dispatch(common: Common, verb: Verb) -> Result<ExitCode, VerbError> {
         Verb::Serve(args) if args.supervised => Ok(serve::supervised::supervised()?),
         Verb::Serve(args) => match serve::launch::launch(args, common.json)? {},
         Verb::Doctor(args) => doctor::carry_out(args.cache, common.json),
-        Verb::Token(args) => token::carry_out(args, common.json),
-        Verb::Template(args) => template::carry_out(args, common.json),
+        Verb::Token(args) => token::carry_out(args, &common),
+        Verb::Template(args) => template::carry_out(args, &common),
+        Verb::User(args) => block_on(identity::user(args, common)),
+        Verb::Tenant(args) => block_on(identity::tenant(args, common)),
+        Verb::Account(args) => block_on(identity::account(args, common)),
+        Verb::Key(args) => block_on(identity::key(args, common)),
+        Verb::Openapi => {
+            terminal::line(bailey_control::http::openapi::text().trim_end())?;
+            Ok(ExitCode::SUCCESS)
+        }
         Verb::Run(args) => block_on(run::carry_out(*args, common)),
         Verb::Ls(args) => block_on(tree::list(args, common)),
         Verb::Cat(args) => block_on(tree::cat(args, common)),
+        Verb::Put(args) if args.local.is_dir() => block_on(transfer::put_folder(args, common)),
         Verb::Put(args) => block_on(tree::put(args, common)),
+        Verb::Get(args) => block_on(transfer::get(args, common)),
+        Verb::Archive(args) => block_on(transfer::archive(args, common)),
+        Verb::Extract(args) => block_on(transfer::extract(args, common)),
+        Verb::Edit(args) => block_on(tree_change::edit(args, common)),
+        Verb::Cp(args) => block_on(tree_change::copy(args, common)),
+        Verb::Mv(args) => block_on(tree_change::rename(args, common)),
+        Verb::Mkdir(args) => block_on(tree_change::make_folder(args, common)),
+        Verb::Restore(args) => block_on(tree_change::restore(args, common)),
+        Verb::Revert(args) => block_on(tree_change::revert(args, common)),
+        Verb::Blame(args) => block_on(tree_change::blame(args, common)),
         Verb::Rm(args) => block_on(tree::remove(args, common)),
         Verb::Log(args) => block_on(tree::log(args, common)),
         Verb::Diff(args) => block_on(tree::diff(args, common)),
+        Verb::Audit(args) => audit::carry_out(args, common),
+        Verb::Policy(args) => block_on(policy::carry_out(args, common)),
+        Verb::Purge(args) => block_on(storage::purge(args, common)),
+        Verb::Quota(args) => block_on(storage::quota(args, common)),
+        Verb::Gc(args) => block_on(storage::collect(args, common)),
+        Verb::Fork(args) => block_on(branch::fork(args, common)),
+        Verb::Branches(args) => block_on(branch::branches(args, common)),
+        Verb::Promote(args) => block_on(branch::promote(args, common)),
+        Verb::Protect(args) => block_on(branch::protect(args, common)),
+        Verb::Unprotect(args) => block_on(branch::unprotect(args, common)),
+        Verb::Label(args) => block_on(branch::label(args, common)),
+        Verb::Share(args) => block_on(branch::share(args, common)),
+        Verb::Baseline(args) => block_on(branch::baseline(args, common)),
         Verb::Runs(args) => block_on(runs::carry_out(args, common)),
     }
 }
@@ -87,10 +150,20 @@ fn connect(common: &Common) -> Result<Client, VerbError> {
     Ok(Client::new(ClientConfig::read(common)?)?)
 }
 
+/// Says what a verb found or did: `value` with `--json`, else the lines of `text`.
+fn say<T: serde::Serialize>(common: &Common, value: &T, text: impl FnOnce() -> String) -> Result<ExitCode, VerbError> {
+    if common.json {
+        terminal::json(value)?
+    } else {
+        terminal::lines(&text())?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 /// Says on standard error what went wrong and what to do.
 fn report(error: &VerbError, json: bool) {
     let refused = match error {
-        VerbError::Client(ClientError::Refused(body)) => Some(body),
+        VerbError::Client(ClientError::Refused(body) | ClientError::CutOff(body)) => Some(body),
         _ => None,
     };
     if json {
@@ -98,19 +171,27 @@ fn report(error: &VerbError, json: bool) {
             Some(body) => serde_json::json!(body),
             None => serde_json::json!({ "error": "failed", "message": chain(error) }),
         };
-        eprintln!("{value}");
+        note!("{value}");
         return;
     }
     let paint = terminal::Paint::stderr();
-    eprintln!("{} {}", paint.red("bailey:"), terminal::printable_lines(&chain(error)));
+    note!("{} {}", paint.red("bailey:"), terminal::printable_lines(&wording::of_cli(&chain(error))));
+    if let VerbError::Client(error) | VerbError::Lost { source: error, .. } = error
+        && let Some(hint) = error.hint()
+    {
+        note!("  {hint}");
+    }
     if let Some(body) = refused {
         if !body.policies.is_empty() {
-            eprintln!("  decided by: {}", terminal::printable(&body.policies.join(", ")));
+            note!("  decided by: {}", terminal::printable(&body.policies.join(", ")));
+        }
+        for path in &body.paths {
+            note!("  {}", terminal::printable(path));
         }
         if !body.hint.is_empty() {
-            eprintln!("  {}", terminal::printable(&body.hint));
+            note!("  {}", terminal::printable(&wording::of_cli(&body.hint)));
         }
-        eprintln!("  {}", paint.dim(&format!("{} ({}, {})", body.error, body.code, body.request_id)));
+        note!("  {}", paint.dim(&format!("{} ({}, {})", body.error, body.code, body.request_id)));
     }
 }
 

@@ -1,8 +1,10 @@
 //! Values as people type them.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bailey_protocol::api::MountRequest;
+use bailey_protocol::path::SandboxPath;
 use bailey_protocol::wall::WallKind;
 
 /// `500ms`, `30s`, `5m`, `1h`, `7d`.
@@ -35,6 +37,14 @@ pub(super) fn size(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(rule)
 }
 
+/// `12` or `12:30`: a byte, and how many from there.
+pub(super) fn range(text: &str) -> Result<(u64, u64), String> {
+    let rule = || format!("`{text}` is no range: use START or START:LENGTH, such as `0:16`");
+    let (start, length) = text.split_once(':').unwrap_or((text, "0"));
+    let number = |text: &str| text.parse().map_err(|_not_a_number| rule());
+    Ok((number(start)?, number(length)?))
+}
+
 /// `0.5`, `2`: cores, as thousandths.
 pub(super) fn cores(text: &str) -> Result<u32, String> {
     let rule = || format!("`{text}` is no number of cores: use one such as `0.5` or `2`");
@@ -60,6 +70,17 @@ pub(super) fn mount(text: &str) -> Result<MountRequest, String> {
         read_only,
         branch: None,
     })
+}
+
+/// `input.json:/tmp/input.json`. The last `:/` divides, so that the local path may hold colons.
+pub(super) fn file(text: &str) -> Result<(PathBuf, SandboxPath), String> {
+    let rule = || format!("`{text}` is no file: use LOCAL:PATH, such as `input.json:/tmp/input.json`");
+    let (local, at) = text.rfind(":/").and_then(|at| text.split_at_checked(at)).ok_or_else(rule)?;
+    if local.is_empty() {
+        return Err(rule());
+    }
+    let at = at.trim_start_matches(':').parse().map_err(|e: bailey_protocol::id::IdError| e.to_string())?;
+    Ok((local.into(), at))
 }
 
 /// `NAME=VALUE`.
@@ -98,6 +119,15 @@ mod tests {
         assert_eq!(cores("1.25").unwrap(), 1250);
         for bad in ["", ".", "1.", "1.2345", "-1", "0.-5", "99999999"] {
             assert!(cores(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_file_divides_at_its_last_colon_before_a_slash() {
+        let (local, at) = file("C:/odd:name:/tmp/x").unwrap();
+        assert_eq!((local.to_str().unwrap(), at.as_str()), ("C:/odd:name", "/tmp/x"));
+        for bad in ["", ":", "x", ":/tmp/x", "x:tmp", "x:/a/../b"] {
+            assert!(file(bad).is_err(), "{bad:?}");
         }
     }
 

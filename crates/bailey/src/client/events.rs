@@ -7,12 +7,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::Response;
 
-use super::{ClientError, broken};
+use super::{ClientError, broken, refuse_cut_off, warnings};
 
 /// Reads events and checks that none is missing.
 pub(crate) struct Events {
     response: Response,
     run: Option<RunId>,
+    warnings: Vec<String>,
     buffer: Vec<u8>,
     /// Bytes of `buffer` already searched for a line's end.
     searched: usize,
@@ -22,12 +23,18 @@ pub(crate) struct Events {
 impl Events {
     pub(super) fn new(response: Response, after: u64) -> Self {
         let run = response.headers().get("bailey-run").and_then(|id| id.to_str().ok()?.parse().ok());
-        Self { response, run, buffer: Vec::new(), searched: 0, seq: after }
+        let warnings = warnings(&response);
+        Self { response, run, warnings, buffer: Vec::new(), searched: 0, seq: after }
     }
 
     /// The run, as the answer's head names it.
     pub(crate) fn run(&self) -> Option<&RunId> {
         self.run.as_ref()
+    }
+
+    /// What the answer's head warns of.
+    pub(crate) fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// The number of the last event that was read.
@@ -68,6 +75,7 @@ impl Events {
     }
 
     fn parse(&mut self, line: &[u8]) -> Result<RunEvent, ClientError> {
+        refuse_cut_off(line)?;
         let event: RunEvent =
             serde_json::from_slice(line).map_err(|e| ClientError::BadEvent { what: e.to_string() })?;
         if event.seq != self.seq + 1 {

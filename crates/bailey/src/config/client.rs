@@ -22,30 +22,36 @@ struct File {
 pub(crate) struct ClientConfig {
     pub(crate) server: String,
     pub(crate) token: String,
+    /// The flag, the variable or the file that named the token.
+    pub(crate) token_from: String,
 }
 
 impl ClientConfig {
-    /// Flags win over the environment, and that over the file.
+    /// Flags win over the environment, and that over the file, which is not read where nothing is left to it.
     pub(crate) fn read(flags: &Common) -> Result<Self, ConfigError> {
         let path = file_path()?;
-        let mut file = None;
-        let mut of_file = |pick: fn(&File) -> Option<String>| -> Result<Option<String>, ConfigError> {
-            if file.is_none() {
-                file = Some(read_file(&path)?);
-            }
-            Ok(file.as_ref().and_then(pick))
-        };
-        let server = match flags.server.clone().or(environment("BAILEY_URL")?) {
-            Some(server) => server,
-            None => of_file(|file| file.server.clone())?.unwrap_or_else(|| DEFAULT_SERVER.to_owned()),
-        };
-        let token = match flags.token.clone().or(environment("BAILEY_TOKEN")?) {
-            Some(token) => Some(token),
-            None => of_file(|file| file.token.clone())?,
-        };
-        let token = token.ok_or(ConfigError::NoToken { path })?;
-        Ok(Self { server: server.trim_end_matches('/').to_owned(), token: token.trim().to_owned() })
+        let server = named(&flags.server, "--server", "BAILEY_URL")?;
+        let token = named(&flags.token, "--token", "BAILEY_TOKEN")?;
+        let file = if server.is_some() && token.is_some() { File::default() } else { read_file(&path)? };
+        let of_file = |value: Option<String>| value.map(|value| (value, format!("`{}`", path.display())));
+        let (server, server_from) = server
+            .or_else(|| of_file(file.server))
+            .unwrap_or_else(|| (DEFAULT_SERVER.to_owned(), "the default".to_owned()));
+        let is_url = reqwest::Url::parse(&server).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
+        if !is_url {
+            return Err(ConfigError::Server { given: server, from: server_from });
+        }
+        let (token, token_from) = token.or_else(|| of_file(file.token)).ok_or(ConfigError::NoToken { path })?;
+        Ok(Self { server: server.trim_end_matches('/').to_owned(), token: token.trim().to_owned(), token_from })
     }
+}
+
+/// A value of a flag or of the environment, and which.
+fn named(flag: &Option<String>, option: &str, variable: &'static str) -> Result<Option<(String, String)>, ConfigError> {
+    Ok(match flag {
+        Some(value) => Some((value.clone(), option.to_owned())),
+        None => environment(variable)?.map(|value| (value, variable.to_owned())),
+    })
 }
 
 fn file_path() -> Result<PathBuf, ConfigError> {

@@ -4,9 +4,14 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bailey_control::auth::IssuerConfig;
+use bailey_control::config::RunConfig;
 use bailey_protocol::id::TemplateDigest;
+use bailey_protocol::quota::TenantQuota;
 use serde::{Deserialize, Serialize};
 
+use super::identity::{IdentityFile, ServerIdentity};
+use super::storage::{self, QuotaFile, RetentionFile};
 use super::{ConfigError, cache, data};
 use crate::cli::ServeArgs;
 
@@ -25,6 +30,8 @@ struct File {
     cache: Option<PathBuf>,
     /// Folder with the operator's own policies, `*.cedar`.
     policies: Option<PathBuf>,
+    /// MiB of memory for tenants' own policies that are kept at hand.
+    policy_cache_mib: Option<u32>,
     /// Sandboxes that wait to be claimed.
     parked: Option<u32>,
     /// Seconds that runs have to end in when the server is told to stop.
@@ -32,14 +39,42 @@ struct File {
     /// `error`, `warn`, `info` or `debug`.
     log: Option<LogLevel>,
     /// How many runs there may be at once.
-    limits: LimitsFile,
+    limits: RunLimits,
+    /// How much a tenant may keep that has no quota of its own.
+    quota: QuotaFile,
+    /// How long.
+    retention: RetentionFile,
+    /// How long rights last.
+    identity: IdentityFile,
+    /// Issuers that are trusted beside the embedded one.
+    issuers: Vec<IssuerConfig>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+/// How many runs there may be; what is not said has control's default.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct LimitsFile {
-    runs: Option<u32>,
-    runs_per_tenant: Option<u32>,
+pub(crate) struct RunLimits {
+    pub(crate) runs: Option<u32>,
+    pub(crate) runs_per_tenant: Option<u32>,
+    pub(crate) launches_per_minute: Option<u32>,
+    pub(crate) queued_per_tenant: Option<u32>,
+    pub(crate) queued_seconds: Option<u32>,
+    pub(crate) streams_per_tenant: Option<u32>,
+}
+
+impl RunLimits {
+    /// Sets what is said.
+    pub(crate) fn apply(&self, to: &mut RunConfig) -> Result<(), std::num::TryFromIntError> {
+        let Self { runs, runs_per_tenant, launches_per_minute, queued_per_tenant, queued_seconds, streams_per_tenant } =
+            *self;
+        to.per_server = runs.map_or(Ok(to.per_server), usize::try_from)?;
+        to.per_tenant = runs_per_tenant.map_or(Ok(to.per_tenant), usize::try_from)?;
+        to.launches_per_minute = launches_per_minute.or(to.launches_per_minute);
+        to.streams_per_tenant = streams_per_tenant.map_or(Ok(to.streams_per_tenant), usize::try_from)?;
+        to.queued_per_tenant = queued_per_tenant.map_or(Ok(to.queued_per_tenant), usize::try_from)?;
+        to.queued_for = queued_seconds.map_or(to.queued_for, |seconds| Duration::from_secs(seconds.into()));
+        Ok(())
+    }
 }
 
 /// How much the server's log says.
@@ -73,10 +108,13 @@ pub(crate) struct ServeConfig {
     pub(crate) cache: PathBuf,
     pub(crate) drain: Duration,
     pub(crate) policies: Vec<(String, String)>,
+    pub(crate) policy_folder: Option<PathBuf>,
+    pub(crate) policy_cache_mib: u32,
     pub(crate) parked: u32,
     pub(crate) log: LogLevel,
-    pub(crate) runs: Option<u32>,
-    pub(crate) runs_per_tenant: Option<u32>,
+    pub(crate) limits: RunLimits,
+    pub(crate) quota: TenantQuota,
+    pub(crate) identity: ServerIdentity,
 }
 
 /// What the supervised server is told: its part of the above, and what was found out on the way.
@@ -85,11 +123,15 @@ pub(crate) struct ServeConfig {
 pub(crate) struct ServerConfig {
     pub(crate) template: TemplateDigest,
     pub(crate) policies: Vec<(String, String)>,
+    /// Whether the folder that they come from is in the server's root.
+    pub(crate) follow_policies: bool,
+    pub(crate) policy_cache_mib: u32,
     pub(crate) parked: u32,
     pub(crate) drain_ms: u64,
     pub(crate) log: LogLevel,
-    pub(crate) runs: Option<u32>,
-    pub(crate) runs_per_tenant: Option<u32>,
+    pub(crate) limits: RunLimits,
+    pub(crate) quota: TenantQuota,
+    pub(crate) identity: ServerIdentity,
     pub(crate) json: bool,
 }
 
@@ -103,20 +145,39 @@ impl ServeConfig {
             _ => Err(ConfigError::Value { path: path.clone(), key, given: given.to_string(), rule }),
         };
         let drain = range("drain_seconds", file.drain_seconds.unwrap_or(20), 0, 3600, "use 0 to 3600")?;
-        for (key, given) in [("limits.runs", file.limits.runs), ("limits.runs_per_tenant", file.limits.runs_per_tenant)]
-        {
+        let RunLimits {
+            runs,
+            runs_per_tenant,
+            launches_per_minute,
+            queued_per_tenant,
+            queued_seconds,
+            streams_per_tenant,
+        } = file.limits;
+        let at_least_one = [
+            ("limits.runs", runs),
+            ("limits.runs_per_tenant", runs_per_tenant),
+            ("limits.launches_per_minute", launches_per_minute),
+            ("limits.streams_per_tenant", streams_per_tenant),
+        ];
+        for (key, given) in at_least_one {
             range(key, given.unwrap_or(1), 1, 100_000, "use 1 to 100000")?;
         }
+        range("limits.queued_per_tenant", queued_per_tenant.unwrap_or(0), 0, 100_000, "use 0 to 100000")?;
+        range("limits.queued_seconds", queued_seconds.unwrap_or(0), 0, 600, "use 0 to 600")?;
+        let cache_mib = file.policy_cache_mib.unwrap_or(512);
         Ok(Self {
+            policy_cache_mib: range("policy_cache_mib", cache_mib, 1, 65_536, "use 1 to 65536")?,
             listen: args.listen.or(file.listen).unwrap_or(DEFAULT_LISTEN),
             data: data(args.data.or(file.data))?,
             cache: cache(args.cache.or(file.cache))?,
             drain: Duration::from_secs(drain.into()),
-            policies: file.policies.map_or_else(|| Ok(Vec::new()), |folder| read_policies(&folder))?,
+            policies: file.policies.as_deref().map(super::policies::read).transpose()?.unwrap_or_default(),
+            policy_folder: file.policies.map(super::absolute).transpose()?,
             parked: range("parked", file.parked.unwrap_or(4), 0, MAX_PARKED, "use 0 to 1000")?,
             log: file.log.unwrap_or_default(),
-            runs: file.limits.runs,
-            runs_per_tenant: file.limits.runs_per_tenant,
+            limits: file.limits,
+            quota: storage::read(&path, file.quota, file.retention)?,
+            identity: ServerIdentity::read(&path, file.identity, file.issuers)?,
         })
     }
 }
@@ -124,24 +185,6 @@ impl ServeConfig {
 fn read_file(path: &Path) -> Result<File, ConfigError> {
     let text = read(path)?;
     toml::from_str(&text).map_err(|source| ConfigError::Parse { path: path.to_owned(), source: Box::new(source) })
-}
-
-/// Every `*.cedar` in the folder, by name.
-fn read_policies(folder: &Path) -> Result<Vec<(String, String)>, ConfigError> {
-    let failed = |source| ConfigError::Read { path: folder.to_owned(), source };
-    let mut paths = Vec::new();
-    for entry in std::fs::read_dir(folder).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        if path.extension().is_some_and(|extension| extension == "cedar") {
-            paths.push(path);
-        }
-    }
-    paths.sort();
-    let pair = |path: PathBuf| {
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        read(&path).map(|text| (name, text))
-    };
-    paths.into_iter().map(pair).collect()
 }
 
 fn read(path: &Path) -> Result<String, ConfigError> {
@@ -166,7 +209,23 @@ mod tests {
         assert_eq!(config.listen.to_string(), "127.0.0.1:8470");
         assert_eq!(config.data, Path::new("/var/lib/bailey"));
         let config = parse("listen = '0.0.0.0:1'\nparked = 0\nlog = 'debug'\n[limits]\nruns = 3").unwrap();
-        assert_eq!((config.listen.port(), config.parked, config.runs), (1, 0, Some(3)));
+        assert_eq!((config.listen.port(), config.parked, config.limits.runs), (1, 0, Some(3)));
+        let config = parse(
+            "[[issuers]]\nissuer = 'https://id.example.com'\naudiences = ['x']\n[issuers.claims]\ntenant_claim = 'a.b'\ntenants = ['*']\n\
+             [[issuers.services]]\nclaim = 'client_id'\nvalue = 'v'\nname = 'n'\ntenants = ['acme']\n\
+             [identity]\nmax_run_age_past_expiry = 60",
+        );
+        assert_eq!(config.unwrap().identity.issuers.len(), 1);
+        assert_eq!(parse("").unwrap().quota, TenantQuota::default());
+        let config = parse(
+            "[quota]\nbytes = 1\nfiles = 2\nfile_bytes = 3\n\
+             [retention]\nversions = 4\nversion_days = 5\nside_branch_days = 6",
+        );
+        let quota =
+            TenantQuota { bytes: 1, files: 2, file_bytes: 3, versions: 4, version_days: 5, side_branch_days: 6 };
+        assert_eq!(config.unwrap().quota, quota);
+        let config = parse("[retention]\nversion_days = 90");
+        assert_eq!(config.unwrap().quota, TenantQuota { version_days: 90, ..TenantQuota::default() });
         for bad in [
             "Parked = 1",
             "parked = -1",
@@ -176,6 +235,17 @@ mod tests {
             "[limits]\nrun = 1",
             "x",
             "drain_seconds = 9999",
+            "[quota]\nbytes = 0",
+            "[quota]\nfile_bytes = 17179869185",
+            "[quota]\nversions = 4",
+            "[retention]\nversions = 0",
+            "[retention]\nside_branch_days = 0",
+            "[retention]\nversion_days = 36501",
+            "[identity]\nmax_run_age = 1",
+            "[identity]\nexchanged_token_seconds = 1",
+            "[identity]\nwebhook_secret = '/nowhere'",
+            "[[issuers]]\nissuer = 'http://id.example.com'\naudiences = ['x']\nclaims = { tenant = 'acme' }",
+            "[[issuers]]\nissuer = 'https://id.example.com'\naudiences = ['x']\nclaims = { tenants = ['*'] }",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }

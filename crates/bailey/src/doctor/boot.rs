@@ -97,6 +97,7 @@ async fn run_true(
         socket,
         NodeConfig {
             fill: Arc::new(|_repo, _tree, _dest| Err("doctor mounts nothing".into())),
+            repos: Arc::new(|_repo| Err("doctor mounts nothing".into())),
             checkouts: checkouts.to_owned(),
             checkout_bytes: 0,
             templates: BTreeMap::from([(base.clone(), digest.clone())]),
@@ -116,6 +117,7 @@ async fn run_true(
         env: BTreeMap::new(),
         cwd: None,
         stdin: Vec::new(),
+        files: Vec::new(),
         root: false,
         mounts: Vec::new(),
         limits: Limits::default(),

@@ -27,11 +27,14 @@ pub(crate) fn launch(args: ServeArgs, json: bool) -> Result<Infallible, ServeErr
     let server = ServerConfig {
         template: template.digest.clone(),
         policies: config.policies,
+        follow_policies: config.policy_folder.is_some(),
+        policy_cache_mib: config.policy_cache_mib,
         parked: config.parked,
         drain_ms: u64::try_from(config.drain.as_millis()).unwrap_or(u64::MAX),
         log: config.log,
-        runs: config.runs,
-        runs_per_tenant: config.runs_per_tenant,
+        limits: config.limits,
+        quota: config.quota,
+        identity: config.identity,
         json,
     };
     let supervisor = SupervisorConfig {
@@ -42,6 +45,7 @@ pub(crate) fn launch(args: ServeArgs, json: bool) -> Result<Infallible, ServeErr
         server: Some(ServerLaunch {
             listen: config.listen,
             binary: binaries.server,
+            policies: config.policy_folder,
             args: vec!["serve".to_owned(), "--supervised".to_owned()],
             env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned()), ("LC_ALL".to_owned(), "C.UTF-8".to_owned())],
             drain_ms: server.drain_ms.saturating_add(CLOSE_MS),

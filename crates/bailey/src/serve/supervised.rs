@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use bailey_control::auth::Issuer;
+use bailey_control::auth::{Freshness, Issuer};
 use bailey_control::clock::{Clock, Rng};
 use bailey_control::config::ControlConfig;
-use bailey_control::control::{Control, Parts};
+use bailey_control::control::{Control, ForgetCheckouts, Parts};
 use bailey_control::db::Sqlite;
 use bailey_control::event_log::EventLogs;
-use bailey_control::node_link::StartRun;
+use bailey_control::node_link::{StartGit, StartRun};
 use bailey_node::{Deadlines, Node, NodeConfig};
 use bailey_policy::Policies;
 use bailey_protocol::id::{SandboxId, TemplateName};
@@ -80,37 +80,58 @@ async fn serve(jail: OwnedFd, listener: OwnedFd, config: ServerConfig) -> anyhow
     let data = Path::new(server_path::DATA);
     let (clock, rng) = (Clock::system(), Rng::system());
     let policies = Policies::new(&config.policies).context("load the policies")?;
-    let issuer = Issuer::open(data, SERVER_UID).context("open the issuer")?;
+    let issuer = Arc::new(Issuer::open(data, SERVER_UID).context("open the issuer")?);
+    let (authenticator, keepers) = issuer
+        .authenticator()
+        .trusting(config.identity.issuers.clone(), Freshness::default())
+        .context("prepare the issuers")?;
     let db = Sqlite::open(&data.join("bailey.db")).context("open the database")?;
     let trees = Trees::open(&data.join("trees")).context("open the trees")?;
     let logs = EventLogs::open(&data.join("runs")).context("open the event logs")?;
     let listener = listen(listener).context("listen")?;
     let address = listener.local_addr().context("listen")?;
 
+    let prover = crate::config::prover();
+    let followed = config.follow_policies.then(|| config.policies.clone());
+
     let base: TemplateName = template::NAME.parse()?;
     let mut control_config = ControlConfig::new(base.clone());
-    let runs = &mut control_config.runs;
-    runs.per_server = config.runs.map_or(Ok(runs.per_server), usize::try_from)?;
-    runs.per_tenant = config.runs_per_tenant.map_or(Ok(runs.per_tenant), usize::try_from)?;
-    let node = Node::start(jail, node_config(&config, base, runs.ceiling, &trees, data, &clock, &rng)?)
+    control_config.identity = config.identity.control().context("read the configuration")?;
+    control_config.storage.quota = config.quota;
+    control_config.policy_cache_bytes = usize::try_from(config.policy_cache_mib)? << 20;
+    config.limits.apply(&mut control_config.runs)?;
+    let node = Node::start(jail, node_config(&config, base, control_config.runs.ceiling, &trees, data, &clock, &rng)?)
         .context("start the node")?;
 
     let (orders, queue) = mpsc::channel(ORDERS);
+    let (git_orders, git_queue) = mpsc::channel(ORDERS);
     let parts = Parts {
         config: control_config,
         policies,
-        authenticator: issuer.authenticator(),
+        prover,
+        authenticator,
+        issuer: Arc::clone(&issuer),
+        keepers,
         jwks: issuer.jwks().context("write the public keys")?,
         db: Arc::new(db),
         trees,
         logs,
         node: orders,
+        git: git_orders,
         clock,
         rng,
+        audit_signer: issuer.audit_signer(),
     };
     let control = Control::start(parts).await.context("start control")?;
+    super::policies::note(data, &config.policies);
+    let cached = node.clone();
+    control.on_purge(ForgetCheckouts(Box::new(move |repo| cached.forget_checkouts(repo))));
     let runs = TaskTracker::new();
     runs.spawn(carry_out(node.clone(), queue, runs.clone()));
+    runs.spawn(serve_git(node.clone(), git_queue, runs.clone()));
+
+    let following = followed.map(|known| runs.spawn(super::policies::follow(control.clone(), known)));
+    let following = following.map(tokio_util::task::AbortOnDropHandle::new);
 
     let shutdown = CancellationToken::new();
     let signals = stop_on_signal(shutdown.clone()).context("listen for signals")?;
@@ -121,7 +142,7 @@ async fn serve(jail: OwnedFd, listener: OwnedFd, config: ServerConfig) -> anyhow
     }
     bailey_control::http::serve(listener, control, shutdown, Duration::from_millis(config.drain_ms)).await?;
     node.shutdown(TEAR_DOWN).await;
-    drop(signals);
+    drop((signals, following));
     Ok(())
 }
 
@@ -136,6 +157,7 @@ fn node_config(
 ) -> anyhow::Result<NodeConfig> {
     let (trees, clock, rng) = (trees.clone(), clock.clone(), rng.clone());
     Ok(NodeConfig {
+        repos: bailey_node::git::repos_of(trees.clone()),
         fill: Arc::new(move |repo, tree, dest| Ok(trees.store(repo)?.checkout(tree, dest)?)),
         checkouts: data.join("checkouts"),
         checkout_bytes: CHECKOUT_BYTES,
@@ -153,6 +175,14 @@ async fn carry_out(node: Node, mut orders: mpsc::Receiver<StartRun>, runs: TaskT
     while let Some(StartRun { spec, updates, cancel }) = orders.recv().await {
         let node = node.clone();
         runs.spawn(async move { node.run(spec, updates, cancel).await });
+    }
+}
+
+/// The same for git exchanges.
+async fn serve_git(node: Node, mut orders: mpsc::Receiver<StartGit>, runs: TaskTracker) {
+    while let Some(StartGit { spec, input, updates }) = orders.recv().await {
+        let node = node.clone();
+        runs.spawn(async move { node.git(spec, input, updates).await });
     }
 }
 

@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use super::{TemplateError, recipe};
 use crate::progress;
+use crate::terminal::note;
 
 const TOOLS: [(&str, &str); 4] =
     [("mmdebstrap", "mmdebstrap"), ("mkfs.erofs", "erofs-utils"), ("apt-get", "apt"), ("chroot", "coreutils")];
@@ -70,7 +71,7 @@ fn debian_sources() -> Result<String, TemplateError> {
         return Ok(lines);
     }
     // A fresh machine has sources but has never fetched what they hold.
-    eprintln!("bailey: apt has no package lists yet; running apt-get update");
+    note!("bailey: apt has no package lists yet; running apt-get update");
     run("fetching package lists", "apt-get update", tool("apt-get").arg("update"))?;
     let lines = known()?;
     if lines.is_empty() { Err(TemplateError::NoSources { suite: recipe::SUITE }) } else { Ok(lines) }

@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use super::{Template, TemplateError, recipe};
 use crate::progress;
+use crate::terminal::note;
 
 /// Where images are when neither `--cache` nor `BAILEY_CACHE` says otherwise.
 pub(crate) const DEFAULT_CACHE: &str = "/var/cache/bailey";
@@ -115,7 +116,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         if let Err(error) = self.remove() {
-            eprintln!("bailey: cannot remove `{}`: {error}", self.path.display());
+            note!("bailey: cannot remove `{}`: {error}", self.path.display());
         }
     }
 }

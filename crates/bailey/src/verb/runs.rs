@@ -6,27 +6,20 @@ use bailey_protocol::api::{RunAccepted, RunList, RunStatus, RunSummary};
 use bailey_protocol::node::Ending;
 
 use super::run::{Interrupts, follow};
-use super::{VerbError, connect};
+use super::{VerbError, connect, say};
 use crate::cli::{Common, RunsArgs};
-use crate::{terminal, terminal::Paint};
+use crate::terminal::{Paint, printable, rows, time};
 
 pub(super) async fn carry_out(args: RunsArgs, common: Common) -> Result<ExitCode, VerbError> {
     let client = connect(&common)?;
     let Some(run) = args.run else {
         let list: RunList = client.get("/v1/runs", &[]).await?;
-        if common.json {
-            terminal::json(&list)?;
-        } else {
-            list.runs.iter().try_for_each(print)?;
-        }
-        return Ok(ExitCode::SUCCESS);
+        return say(&common, &list, || rows(&list.runs, row));
     };
     if args.cancel {
         client.tell(&format!("/v1/runs/{run}/cancel")).await?;
-        if common.json {
-            terminal::json(&RunAccepted { run })?;
-        }
-        return Ok(ExitCode::SUCCESS);
+        let accepted = RunAccepted { run };
+        return say(&common, &accepted, || format!("cancelling {}", accepted.run));
     }
     if args.follow {
         let interrupts = Interrupts::listen().map_err(VerbError::Runtime)?;
@@ -34,16 +27,10 @@ pub(super) async fn carry_out(args: RunsArgs, common: Common) -> Result<ExitCode
         return follow(&client, events, interrupts, common.json).await;
     }
     let detail: serde_json::Value = client.get(&format!("/v1/runs/{run}"), &[]).await?;
-    if common.json {
-        terminal::json(&detail)?;
-    } else {
-        let text = serde_json::to_string_pretty(&detail).map_err(std::io::Error::from)?;
-        terminal::line(&text)?;
-    }
-    Ok(ExitCode::SUCCESS)
+    say(&common, &detail, || format!("{detail:#}"))
 }
 
-fn print(run: &RunSummary) -> std::io::Result<()> {
+fn row(run: &RunSummary) -> String {
     let paint = Paint::stdout();
     let (state, good) = match (run.status, run.ending) {
         (RunStatus::Running, _) => ("running".to_owned(), true),
@@ -55,8 +42,8 @@ fn print(run: &RunSummary) -> std::io::Result<()> {
     };
     let state = format!("{state:<12}");
     let state = if good { paint.green(&state) } else { paint.yellow(&state) };
-    let (user, command) = (terminal::printable(&run.user), terminal::printable(&run.command));
-    terminal::line(&format!("{} {} {state} {user:<12} {command}", run.run, terminal::time(run.created_ms)))
+    let (user, command) = (printable(&run.user), printable(&run.command));
+    format!("{} {} {state} {user:<12} {command}", run.run, time(run.created_ms))
 }
 
 fn name(ending: Ending) -> String {

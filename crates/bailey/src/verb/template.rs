@@ -2,17 +2,12 @@
 
 use std::process::ExitCode;
 
-use super::VerbError;
-use crate::cli::{TemplateArgs, TemplateVerb};
-use crate::{config, template, terminal};
+use super::{VerbError, say};
+use crate::cli::{Common, TemplateArgs, TemplateVerb};
+use crate::{config, template};
 
-pub(super) fn carry_out(args: TemplateArgs, json: bool) -> Result<ExitCode, VerbError> {
+pub(super) fn carry_out(args: TemplateArgs, common: &Common) -> Result<ExitCode, VerbError> {
     let TemplateVerb::Prepare { cache } = args.verb;
     let ready = template::ensure(&config::cache(cache)?)?;
-    if json {
-        terminal::json(&ready)?;
-    } else {
-        terminal::line(&format!("{} {} {}", ready.name, ready.digest, ready.image.display()))?;
-    }
-    Ok(ExitCode::SUCCESS)
+    say(common, &ready, || format!("{} {} {}", ready.name, ready.digest, ready.image.display()))
 }

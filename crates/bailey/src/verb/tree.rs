@@ -1,4 +1,4 @@
-//! `ls`, `cat`, `put`, `rm`, `log`, `diff`: the tree.
+//! `ls`, `cat`, `put`, `rm`, `log`, `diff`: reading the tree, and files one by one.
 
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
@@ -9,42 +9,72 @@ use std::process::ExitCode;
 use bailey_protocol::api::{Diff, DiffChange, EntryKind, History, TreeEntry, TreeListing, VersionInfo, WriteAnswer};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use reqwest::Method;
+use futures_util::TryStreamExt as _;
+use reqwest::{Method, Response};
 use tokio_util::io::ReaderStream;
 
-use super::{VerbError, connect};
+use super::{VerbError, connect, say};
+use crate::cli::tree::ListArgs;
 use crate::cli::{AtArgs, Common, DiffArgs, LogArgs, PutArgs, RmArgs};
-use crate::client::{Client, Upload, broken, collect, tree_path};
-use crate::terminal::{self, Paint, printable};
+use crate::client::{Client, Upload, broken, collect, decode, tree_path};
+use crate::progress::Meter;
+use crate::terminal::{self, Paint, printable, rows};
 
-const DONE: Result<ExitCode, VerbError> = Ok(ExitCode::SUCCESS);
+/// Bytes that are read from a local file at once.
+const PIECE: usize = 128 * 1024;
 
-pub(super) async fn list(args: AtArgs, common: Common) -> Result<ExitCode, VerbError> {
+pub(super) const DONE: Result<ExitCode, VerbError> = Ok(ExitCode::SUCCESS);
+
+pub(super) async fn list(args: ListArgs, common: Common) -> Result<ExitCode, VerbError> {
     let client = connect(&common)?;
-    let listing: TreeListing = client.get(&tree_path("tree", &args.path), &reference(args.reference)).await?;
-    if common.json {
-        terminal::json(&listing)?;
-        return DONE;
+    let path = tree_path("tree", &args.at.path);
+    let mut first = reference(args.at.reference);
+    let recursive = args.recursive || args.glob.as_ref().is_some_and(|glob| glob.contains('/'));
+    first.extend(recursive.then(|| ("recursive", "true".to_owned())));
+    first.extend(args.glob.map(|glob| ("glob", glob)));
+    let mut query = first.clone();
+    loop {
+        // Read as any answer, so that a file is told apart from a folder.
+        let response = client.read(&path, &query).await?;
+        if is_file(&response) {
+            return Err(VerbError::Input { what: "that is a file: `bailey cat` prints it, `bailey ls` lists folders" });
+        }
+        let listing: TreeListing = decode(response).await?;
+        say(&common, &listing, || rows(&listing.entries, entry_row))?;
+        let Some(next) = listing.next else { return DONE };
+        // The pages of one listing are of one version.
+        query.clone_from(&first);
+        query.retain(|(name, _)| *name != "ref");
+        query.extend(listing.version.map(|version| ("ref", version.to_string())));
+        query.push(("after", next));
     }
+}
+
+fn entry_row(TreeEntry { name, kind, size, .. }: &TreeEntry) -> String {
     let paint = Paint::stdout();
-    for TreeEntry { name, kind, size, .. } in &listing.entries {
-        let name = printable(name);
-        let name = match kind {
-            EntryKind::Directory => paint.cyan(&format!("{name}/")),
-            EntryKind::Executable => paint.green(&format!("{name}*")),
-            EntryKind::Symlink => format!("{name}@"),
-            EntryKind::File => name,
-        };
-        let size = size.map(terminal::size).unwrap_or_default();
-        terminal::line(&format!("{size:>10}  {name}"))?;
-    }
-    DONE
+    let name = printable(name);
+    let name = match kind {
+        EntryKind::Directory => paint.cyan(&format!("{name}/")),
+        EntryKind::Executable => paint.green(&format!("{name}*")),
+        EntryKind::Symlink => format!("{name}@"),
+        EntryKind::File => name,
+    };
+    let size = size.map(terminal::size).unwrap_or_default();
+    format!("{size:>10}  {name}")
+}
+
+/// Whether the answer is a file's content, and not a folder's listing.
+fn is_file(response: &Response) -> bool {
+    response.headers().contains_key("bailey-kind")
 }
 
 pub(super) async fn cat(args: AtArgs, common: Common) -> Result<ExitCode, VerbError> {
     let client = connect(&common)?;
     let path = tree_path("tree", &args.path);
     let mut response = client.read(&path, &reference(args.reference)).await?;
+    if !is_file(&response) {
+        return Err(VerbError::Input { what: "that is a folder: `bailey ls` lists it, `bailey get` takes it whole" });
+    }
     if common.json {
         let bytes = collect(response).await?;
         let mut value = serde_json::json!({ "path": args.path, "size": bytes.len() });
@@ -59,7 +89,9 @@ pub(super) async fn cat(args: AtArgs, common: Common) -> Result<ExitCode, VerbEr
         return DONE;
     }
     let mut out = std::io::stdout();
+    let mut meter = Meter::new("receiving");
     while let Some(chunk) = response.chunk().await.map_err(broken)? {
+        meter.add(chunk.len());
         out.write_all(&chunk)?;
     }
     out.flush()?;
@@ -69,23 +101,23 @@ pub(super) async fn cat(args: AtArgs, common: Common) -> Result<ExitCode, VerbEr
 pub(super) async fn put(args: PutArgs, common: Common) -> Result<ExitCode, VerbError> {
     let client = connect(&common)?;
     let (body, executable) = upload(&args.local).await?;
-    let mut query = branch(args.write.branch.as_ref());
+    let mut query = args.write.query();
     if let Some(executable) = executable {
         query.push(("executable", executable.to_string()));
     }
     let path = tree_path("tree", &args.remote);
     let answer: WriteAnswer = client.write(Method::PUT, &path, &query, args.write.if_match.as_deref(), body).await?;
-    written(&answer, common.json)
+    written(&answer, &common)
 }
 
 pub(super) async fn remove(args: RmArgs, common: Common) -> Result<ExitCode, VerbError> {
     let client = connect(&common)?;
-    let query = branch(args.write.branch.as_ref());
+    let query = args.write.query();
     let path = tree_path("tree", &args.path);
     let nothing = Upload { content: Vec::new().into(), length: None };
     let answer: WriteAnswer =
         client.write(Method::DELETE, &path, &query, args.write.if_match.as_deref(), nothing).await?;
-    written(&answer, common.json)
+    written(&answer, &common)
 }
 
 pub(super) async fn log(args: LogArgs, common: Common) -> Result<ExitCode, VerbError> {
@@ -93,18 +125,15 @@ pub(super) async fn log(args: LogArgs, common: Common) -> Result<ExitCode, VerbE
     let mut query = reference(args.at.reference);
     query.push(("limit", args.limit.to_string()));
     let history: History = client.get(&tree_path("tree-history", &args.at.path), &query).await?;
-    if common.json {
-        terminal::json(&history)?;
-        return DONE;
-    }
     let paint = Paint::stdout();
-    for VersionInfo { version, author, time_ms, message, run, .. } in &history.versions {
-        let by = run.as_ref().map_or_else(|| author.clone(), |run| format!("{author} by {run}"));
-        let when = paint.dim(&terminal::time(*time_ms));
-        let said = format!("{} {when} {} {}", paint.cyan(version.as_str()), printable(&by), printable(message));
-        terminal::line(said.trim_end())?;
-    }
-    DONE
+    say(&common, &history, || {
+        rows(&history.versions, |VersionInfo { version, author, time_ms, message, run, .. }| {
+            let by = run.as_ref().map_or_else(|| author.clone(), |run| format!("{author} by {run}"));
+            let when = paint.dim(&terminal::time(*time_ms));
+            let row = format!("{} {when} {} {}", paint.cyan(version.as_str()), printable(&by), printable(message));
+            row.trim_end().to_owned()
+        })
+    })
 }
 
 pub(super) async fn diff(args: DiffArgs, common: Common) -> Result<ExitCode, VerbError> {
@@ -118,12 +147,7 @@ pub(super) async fn diff(args: DiffArgs, common: Common) -> Result<ExitCode, Ver
         (None, _) => query = last_change(&client, &tree_path("tree-history", &args.path)).await?,
     }
     let diff: Diff = client.get(&tree_path("tree-diff", &args.path), &query).await?;
-    if common.json {
-        terminal::json(&diff)?;
-        return DONE;
-    }
-    print_diff(&diff)?;
-    DONE
+    say(&common, &diff, || diff_text(&diff))
 }
 
 /// The last version that touched the path, and what it grew from.
@@ -135,8 +159,9 @@ async fn last_change(client: &Client, history: &str) -> Result<Vec<(&'static str
     Ok(from.into_iter().chain([("to", last.version.to_string())]).collect())
 }
 
-fn print_diff(diff: &Diff) -> std::io::Result<()> {
+fn diff_text(diff: &Diff) -> String {
     let paint = Paint::stdout();
+    let mut lines = Vec::new();
     for entry in &diff.changes {
         let path = printable(&entry.path);
         let sizes = match (entry.old_size, entry.new_size) {
@@ -149,44 +174,33 @@ fn print_diff(diff: &Diff) -> std::io::Result<()> {
             DiffChange::Modified => paint.yellow(&format!("M {path}")),
             DiffChange::Deleted => paint.red(&format!("D {path}")),
         };
-        terminal::line(format!("{head}  {}", paint.dim(&sizes)).trim_end())?;
-        for line in entry.unified.iter().flat_map(|text| text.lines()) {
+        lines.push(format!("{head}  {}", paint.dim(&sizes)).trim_end().to_owned());
+        lines.extend(entry.unified.iter().flat_map(|text| text.lines()).map(|line| {
             let text = printable(line);
-            let text = match line.chars().next() {
+            match line.chars().next() {
                 Some('+') => paint.green(&text),
                 Some('-') => paint.red(&text),
                 Some('@') => paint.cyan(&text),
                 _ => text,
-            };
-            terminal::line(&text)?;
-        }
+            }
+        }));
     }
-    if diff.truncated {
-        terminal::line("… and more")?;
-    }
-    Ok(())
+    lines.extend(diff.truncated.then(|| "… and more".to_owned()));
+    lines.join("\n")
 }
 
-fn written(answer: &WriteAnswer, json: bool) -> Result<ExitCode, VerbError> {
-    if json {
-        terminal::json(answer)?;
-    } else {
-        let path = printable(answer.path.as_str());
-        terminal::line(&format!("version {} {path} on {}", answer.version, answer.branch))?;
-    }
-    DONE
+pub(super) fn written(answer: &WriteAnswer, common: &Common) -> Result<ExitCode, VerbError> {
+    terminal::warn(&answer.warnings);
+    let path = printable(answer.path.as_str());
+    say(common, answer, || format!("version {} {path} on {}", answer.version, answer.branch))
 }
 
-fn reference(reference: Option<String>) -> Vec<(&'static str, String)> {
+pub(super) fn reference(reference: Option<String>) -> Vec<(&'static str, String)> {
     reference.into_iter().map(|reference| ("ref", reference)).collect()
 }
 
-fn branch(branch: Option<&bailey_protocol::path::BranchName>) -> Vec<(&'static str, String)> {
-    branch.into_iter().map(|branch| ("ref", branch.to_string())).collect()
-}
-
 /// A local file's content and whether it may be executed; of standard input only the content is known.
-async fn upload(local: &Path) -> Result<(Upload, Option<bool>), VerbError> {
+pub(super) async fn upload(local: &Path) -> Result<(Upload, Option<bool>), VerbError> {
     let failed = |source| VerbError::ReadLocal { path: local.display().to_string(), source };
     let input = local == Path::new("-");
     let opened = if input {
@@ -197,10 +211,13 @@ async fn upload(local: &Path) -> Result<(Upload, Option<bool>), VerbError> {
     let file = opened.map_err(failed)?;
     let facts = file.metadata().map_err(failed)?;
     if facts.is_dir() {
-        return Err(VerbError::Input { what: "a folder cannot be written as one file: put its files one by one" });
+        return Err(VerbError::Input { what: "a folder is no archive: `bailey put` takes it as it is" });
     }
     // Of standard input somebody may have read the start.
     let length = (facts.is_file() && !input).then_some(facts.len());
-    let content = reqwest::Body::wrap_stream(ReaderStream::new(tokio::fs::File::from_std(file)));
+    let mut meter = Meter::new("sending");
+    let pieces = ReaderStream::with_capacity(tokio::fs::File::from_std(file), PIECE);
+    let pieces = pieces.inspect_ok(move |piece| meter.add(piece.len()));
+    let content = reqwest::Body::wrap_stream(pieces);
     Ok((Upload { content, length }, (!input).then_some(facts.mode() & 0o111 != 0)))
 }

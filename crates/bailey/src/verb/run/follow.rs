@@ -4,13 +4,17 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use bailey_protocol::api::{CommitOutcome, RunEvent, RunEventKind, RunResult};
+use bailey_protocol::change::NoticeReason;
 use bailey_protocol::id::RunId;
 use bailey_protocol::node::{Ending, LimitHit};
+use serde::Serialize;
 
 use super::Interrupts;
 use crate::client::events::bytes;
 use crate::client::{Client, ClientError, Events};
+use crate::terminal::note;
 use crate::verb::VerbError;
+use crate::verb::wording::of_cli;
 use crate::{exit, terminal};
 
 /// How often a broken stream is taken up again where it broke.
@@ -24,6 +28,8 @@ pub(crate) async fn follow(
     json: bool,
 ) -> Result<ExitCode, VerbError> {
     let mut run: Option<RunId> = events.run().cloned();
+    let warnings = events.warnings().to_vec();
+    terminal::warn(&warnings);
     let mut interrupted = false;
     let mut resumes = 0;
     loop {
@@ -65,7 +71,7 @@ pub(crate) async fn follow(
                 cancel(client, run.as_ref()).await;
             }
         }
-        match show(event, json) {
+        match show(event, &warnings, json) {
             Ok(Some(code)) => return Ok(code),
             Ok(None) => {}
             Err(error) => {
@@ -78,24 +84,41 @@ pub(crate) async fn follow(
 }
 
 fn leave() -> ExitCode {
-    eprintln!("bailey: not waiting for the run's end");
+    note!("bailey: not waiting for the run's end");
     ExitCode::from(exit::CANCELLED)
 }
 
 /// Asks for the run's end; its `ended` event says when nothing of it is left.
 async fn cancel(client: &Client, run: Option<&RunId>) {
     let Some(run) = run else {
-        eprintln!("bailey: cancelling as soon as the run has started");
+        note!("bailey: cancelling as soon as the run has started");
         return;
     };
     if let Err(error) = client.tell(&format!("/v1/runs/{run}/cancel")).await {
-        eprintln!("bailey: cannot cancel {run}: {error}");
+        note!("bailey: cannot cancel {run}: {error}");
     }
 }
 
-fn show(event: RunEvent, json: bool) -> Result<Option<ExitCode>, VerbError> {
+/// What the server answered, with what it warned of.
+#[derive(Serialize)]
+pub(super) struct Warned<'a, T> {
+    #[serde(flatten)]
+    answer: &'a T,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    warnings: &'a [String],
+}
+
+impl<'a, T> Warned<'a, T> {
+    pub(super) fn new(answer: &'a T, warnings: &'a [String]) -> Self {
+        Self { answer, warnings }
+    }
+}
+
+fn show(event: RunEvent, warnings: &[String], json: bool) -> Result<Option<ExitCode>, VerbError> {
     if json {
-        terminal::json(&event)?;
+        // The first event has them: each line stays an event.
+        let warnings = if event.seq == 1 { warnings } else { &[] };
+        terminal::json(&Warned::new(&event, warnings))?;
         let code = event.kind.is_last().then(|| match event.kind {
             RunEventKind::Ended(result) => exit::of_ending(result.ending),
             _ => exit::NO_RESULT,
@@ -112,11 +135,11 @@ fn show(event: RunEvent, json: bool) -> Result<Option<ExitCode>, VerbError> {
         }
         RunEventKind::Failed { error, message, hint } => {
             let paint = terminal::Paint::stderr();
-            eprintln!("{} {}", paint.red("bailey:"), terminal::printable(&message));
+            note!("{} {}", paint.red("bailey:"), terminal::printable(&of_cli(&message)));
             if !hint.is_empty() {
-                eprintln!("  {}", terminal::printable(&hint));
+                note!("  {}", terminal::printable(&of_cli(&hint)));
             }
-            eprintln!("  {}", paint.dim(&terminal::printable(&error)));
+            note!("  {}", paint.dim(&terminal::printable(&error)));
             Ok(Some(ExitCode::from(exit::NO_RESULT)))
         }
     }
@@ -142,7 +165,7 @@ fn summarise(result: &RunResult) {
         Ending::NodeRestarted => Some("the server restarted while it was going".to_owned()),
     };
     if let Some(text) = unusual {
-        eprintln!("{}", paint.yellow(&text));
+        note!("{}", paint.yellow(&text));
     }
     // What ended it is said above already.
     let said = |hit: &&LimitHit| match hit {
@@ -154,15 +177,20 @@ fn summarise(result: &RunResult) {
     let names: Vec<String> =
         result.limits_hit.iter().filter(|hit| !said(hit)).map(|hit| format!("{hit:?}").to_lowercase()).collect();
     if !names.is_empty() {
-        eprintln!("{}", paint.yellow(&format!("limits hit: {}", names.join(", "))));
+        note!("{}", paint.yellow(&format!("limits hit: {}", names.join(", "))));
     }
     if result.output_dropped > 0 {
-        eprintln!("{}", paint.yellow(&format!("{} of output dropped", terminal::size(result.output_dropped))));
+        note!("{}", paint.yellow(&format!("{} of output dropped", terminal::size(result.output_dropped))));
     }
     for notice in &result.notices {
         let reason = serde_json::to_string(&notice.reason).unwrap_or_default();
         let path = terminal::printable(&notice.path);
-        eprintln!("{}", paint.yellow(&format!("not kept: {path} ({})", reason.trim_matches('"'))));
+        if notice.reason == NoticeReason::CredentialShaped {
+            let detail = notice.detail.as_deref().unwrap_or_default();
+            terminal::warn(&[format!("{path}: shaped like a credential ({detail})")]);
+            continue;
+        }
+        note!("{}", paint.yellow(&format!("not kept: {path} ({})", reason.trim_matches('"'))));
     }
     for new in &result.versions {
         let how = match new.outcome {
@@ -171,12 +199,12 @@ fn summarise(result: &RunResult) {
             CommitOutcome::SideBranch => " (kept apart)",
         };
         let path = terminal::printable(new.path.as_str());
-        eprintln!("{} {} {path} on {}{how}", paint.dim("version"), paint.cyan(new.version.as_str()), new.branch);
+        note!("{} {} {path} on {}{how}", paint.dim("version"), paint.cyan(new.version.as_str()), new.branch);
         if let Some(reason) = &new.reason {
-            eprintln!("  {}", terminal::printable(reason));
+            note!("  {}", terminal::printable(reason));
         }
         for conflict in &new.conflicts {
-            eprintln!("  both changed: {}", terminal::printable(conflict));
+            note!("  both changed: {}", terminal::printable(conflict));
         }
     }
 }
