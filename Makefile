@@ -21,10 +21,13 @@ RUNNER = env $(if $(SUDO),CARGO_TARGET_$(shell echo $(HOST) | tr a-z- A-Z_)_RUNN
 
 # Beside what building takes, as command:package.
 demo: NEEDS = python3:python3
-test: NEEDS = python3:python3 node:nodejs busybox:busybox-static ip:iproute2 ps:procps bwrap:bubblewrap
+test: NEEDS = python3:python3 node:nodejs busybox:busybox-static ip:iproute2 ps:procps bwrap:bubblewrap qemu-system-x86_64:qemu-system-x86 \
+    keytool:default-jre-headless fzf:fzf rg:ripgrep musl-gcc:musl-tools
+soak: NEEDS = python3:python3 node:nodejs busybox:busybox-static ip:iproute2 ps:procps bwrap:bubblewrap
 bench: NEEDS = bwrap:bubblewrap
+fuzz: NEEDS = g++:g++
 
-.PHONY: help build static demo test lint fmt serve bench setup
+.PHONY: help build static demo test soak fuzz lint fmt serve bench setup
 
 help: ## Show this
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -50,6 +53,27 @@ test: setup lint static ## Lint, and run every test
 	install -m 0755 $(STATIC_DIR)/bailey-jail $(STATIC_DIR)/bailey-guest $(DEBUG)/
 	$(RUNNER) $(HASHES) cargo test -p bailey --locked --no-fail-fast
 
+soak: build ## The tests' long forms, an hour or so; keeps what they tell in bench/results/soak.txt
+	@trap 'test -z "$(SUDO)" || $(SUDO) chown -R "$$(id -u):$$(id -g)" "$(CARGO_TARGET_DIR)"' EXIT
+	export BAILEY_LONG=1 BAILEY_SOAK_SECONDS=$${BAILEY_SOAK_SECONDS:-1800}
+	$(SUDO) $(RELEASE)/bailey template prepare
+	cases() { $(RUNNER) $(HASHES) cargo test --release --locked "$$@" 2>&1 | tee /dev/stderr; }
+	{ cases -p bailey-tree --test it -- --nocapture --test-threads 1 long gc
+	  cases -p bailey-control --test it -- --nocapture --test-threads 1 d05
+	  cases -p bailey --test hostile -- --nocapture --test-threads 1 d01 r20
+	} | grep -E '^test |: [0-9.]+ s|^[0-9]+ (s:|lives)' >bench/results/soak.txt
+
+fuzz: setup ## Fuzz TARGET, or each, for SECONDS (60); an input that fails becomes a file of fuzz/corpus/
+	@command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
+	rustup toolchain list | grep -q ^nightly || rustup toolchain install nightly --profile minimal
+	scratch=$$(mktemp -d); trap 'rm -rf "$$scratch"' EXIT
+	for target in $(or $(TARGET),$$(cargo +nightly fuzz list)); do
+	    # What reaches new code is kept apart from the seeds, which are in the repository.
+	    grown=$(CARGO_TARGET_DIR)/fuzz-corpus/$$target; mkdir -p $$grown
+	    TMPDIR=$$scratch cargo +nightly fuzz run $$target $$grown fuzz/corpus/$$target -- \
+	        -max_total_time=$(or $(SECONDS),60) -max_len=65536 -timeout=10 -artifact_prefix=fuzz/corpus/$$target/
+	done
+
 lint: setup
 	@cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
@@ -60,8 +84,8 @@ fmt:
 serve: build ## Start a server on this machine (data in /var/lib/bailey)
 	@exec $(SUDO) $(RELEASE)/bailey serve $(ARGS)
 
-bench: build ## Measure, against baselines in the same run; writes bench/results/latest.json
-	@$(RUNNER) $(HASHES) cargo bench --locked -p bailey --bench run
+bench: build ## Measure, against baselines in the same run; writes bench/results/
+	@$(RUNNER) $(HASHES) cargo bench --locked -p bailey --bench run --bench load --bench tree --bench git --bench audit --bench identity --bench policy
 
 setup:
 	@scripts/setup.sh $(NEEDS)

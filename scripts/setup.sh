@@ -30,7 +30,7 @@ else
 fi
 
 missing=
-for need in gcc:gcc git:git make:make mmdebstrap:mmdebstrap mkfs.erofs:erofs-utils "$@"; do
+for need in cvc5:cvc5 gcc:gcc git:git make:make mmdebstrap:mmdebstrap mkfs.erofs:erofs-utils "$@"; do
     [ -n "$(PATH="$PATH:/usr/sbin:/sbin" command -v "${need%%:*}")" ] || missing="$missing ${need#*:}"
 done
 # Tests build a root file system from it; one that needs libraries will not do.
