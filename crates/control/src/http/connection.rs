@@ -115,7 +115,7 @@ pub struct Registered {
     id: u64,
     /// See [`Known`].
     pub known: Known,
-    /// Fires when the connection must make room.
+    /// Fires when the connection must make room, or what it is sent must end unread.
     pub close: CancellationToken,
 }
 

@@ -1,7 +1,9 @@
 //! Bodies that end with the right to them, in either direction. Where the form of an answer has room for it, the last
-//! thing that is sent says why; then it breaks off, so that nobody takes what came for the whole.
+//! thing that is sent says why; then it breaks off, so that nobody takes what came for the whole. An answer ends whether
+//! or not anybody reads it.
 
 use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -11,7 +13,10 @@ use bailey_protocol::id::RequestId;
 use bytes::Bytes;
 use http::{Response, header};
 use http_body::{Body as HttpBody, Frame, SizeHint};
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 use tokio::time::Sleep;
+use tokio_util::sync::CancellationToken;
 
 use super::error_answer::body;
 use crate::api_error::ApiError;
@@ -21,6 +26,8 @@ use crate::git::pkt::{self, PktTrack};
 const SMALL: u64 = 64 * 1024;
 /// How long the last words have to leave before the connection breaks.
 const LAST_WORDS: Duration = Duration::from_millis(100);
+/// How long after its end an answer may wait for a client that reads nothing, before the connection goes.
+const UNREAD: Duration = Duration::from_millis(500);
 
 type End = Pin<Box<dyn Future<Output = ApiError> + Send>>;
 
@@ -29,6 +36,27 @@ struct Cut {
     body: Body,
     form: Form,
     state: State,
+    /// Waits for the end of an answer. Who sends an answer does not ask for more of it while its client reads nothing.
+    _watch: JoinSet<()>,
+}
+
+/// Travels with a response to the connection that it goes out on, which it may have to end.
+#[derive(Debug, Clone, Default)]
+pub(super) struct HangUp(Arc<OnceLock<CancellationToken>>);
+
+impl HangUp {
+    /// `close` ends the connection that `response` goes out on.
+    pub(super) fn bind(response: &Response<Body>, close: &CancellationToken) {
+        if let Some(Self(bound)) = response.extensions().get() {
+            bound.get_or_init(|| close.clone());
+        }
+    }
+
+    fn now(&self) {
+        if let Some(close) = self.0.get() {
+            close.cancel();
+        }
+    }
 }
 
 enum State {
@@ -52,15 +80,21 @@ enum Form {
 
 /// `body`, which breaks off when `end` comes.
 pub(super) fn cut(body: Body, end: impl Future<Output = ApiError> + Send + 'static) -> Body {
-    wrap(body, Form::Bytes, end)
+    if is_sent_at_once(&body) {
+        return body;
+    }
+    Body::new(Cut { body, form: Form::Bytes, state: State::Going(Box::pin(end)), _watch: JoinSet::new() })
 }
 
 /// `response`, whose body breaks off when `end` comes, and says why where it can.
 pub(super) fn cut_answer(
-    response: Response<Body>,
+    mut response: Response<Body>,
     request: &RequestId,
     end: impl Future<Output = ApiError> + Send + 'static,
 ) -> Response<Body> {
+    if is_sent_at_once(response.body()) {
+        return response;
+    }
     let kind = response.headers().get(header::CONTENT_TYPE).map(|kind| kind.as_bytes());
     let form = match kind {
         // Where the length is told nothing can be added.
@@ -70,15 +104,21 @@ pub(super) fn cut_answer(
         Some(b"application/x-git-upload-pack-result") => Form::Git(PktTrack::default()),
         Some(_) | None => Form::Bytes,
     };
-    response.map(|body| wrap(body, form, end))
+    let hang_up = response.extensions_mut().get_or_insert_default::<HangUp>().clone();
+    let (tell, told) = oneshot::channel();
+    let mut watch = JoinSet::new();
+    watch.spawn(async move {
+        if tell.send(end.await).is_ok() {
+            tokio::time::sleep(UNREAD).await;
+            hang_up.now();
+        }
+    });
+    let end = async { told.await.unwrap_or_else(|_gone| ApiError::internal("nothing watches over an answer")) };
+    response.map(|body| Body::new(Cut { body, form, state: State::Going(Box::pin(end)), _watch: watch }))
 }
 
-fn wrap(body: Body, form: Form, end: impl Future<Output = ApiError> + Send + 'static) -> Body {
-    let small = body.size_hint().exact().is_some_and(|bytes| bytes <= SMALL);
-    if body.is_end_stream() || small {
-        return body;
-    }
-    Body::new(Cut { body, form, state: State::Going(Box::pin(end)) })
+fn is_sent_at_once(body: &Body) -> bool {
+    body.is_end_stream() || body.size_hint().exact().is_some_and(|bytes| bytes <= SMALL)
 }
 
 impl Form {

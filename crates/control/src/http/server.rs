@@ -19,6 +19,7 @@ use tokio_util::task::TaskTracker;
 use tower::Service;
 
 use super::connection::{Register, Registered, Socket};
+use super::cut::HangUp;
 use crate::config::HttpConfig;
 use crate::control::Control;
 
@@ -120,12 +121,16 @@ async fn converse(
     header_timeout: Duration,
     closing: CancellationToken,
 ) {
-    let known = registered.known.clone();
+    let (known, close) = (registered.known.clone(), registered.close.clone());
     let service = service_fn(move |request: Request<Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(known.clone());
-        let mut router = router.clone();
-        async move { Ok::<_, Infallible>(unfailing(router.call(request).await)) }
+        let (mut router, close) = (router.clone(), close.clone());
+        async move {
+            let response = unfailing(router.call(request).await);
+            HangUp::bind(&response, &close);
+            Ok::<_, Infallible>(response)
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

@@ -167,7 +167,9 @@ async fn downloads_break_off_when_policy_forbids_them() {
     let rules = r#"@id("closed") forbid (principal, action == Action::"tree_read", resource)
         when { resource.path like "/tenants/acme/d/*" || resource.path like "/tenants/acme/e/secret*" };"#;
     assert!(world.control.activate_policies(policies(rules)).await);
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    // They are denied though nobody reads.
+    let denied = async { while denials(&boss, "tree_read").await.len() < 2 {} };
+    timeout(SOON, denied).await.expect("who reads nothing is not denied");
     for body in [file.into_body(), tar.into_body()] {
         let seen = timeout(SOON * 5, until_broken(body)).await.expect("it goes on").len();
         assert!(seen < BYTES, "{seen}");
