@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
+use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -11,7 +12,7 @@ use bailey_protocol::jail::{CAGE_UID_BASE, SERVER_UID};
 
 use crate::host::{self, NAMESPACES, Process};
 use crate::run::Order;
-use crate::server::{beside_others, shared};
+use crate::server::{Server, beside_others, shared};
 
 const GOLDEN: &str = "tests/hostile/golden/posture.txt";
 
@@ -56,11 +57,14 @@ fn portrait(process: Process) -> Option<BTreeMap<&'static str, String>> {
     let score: i32 = text("oom_score_adj")?.trim().parse().ok()?;
     found.insert("oom_score_adj", if score <= 0 { "at most 0".to_owned() } else { score.to_string() });
     found.insert("limits", limits(&text("limits")?, process.uid() == Some(0))?);
-    found.insert(
-        "session",
-        if status("NSsid")?.split_whitespace().last() == Some("0") { "another's" } else { "within its namespace" }
-            .to_owned(),
-    );
+    let session = |process: Process| process.status("NSsid");
+    let own = session(Process(std::process::id().cast_signed()));
+    let kind = match session(process)? {
+        id if Some(&id) == own.as_ref() => "of whoever started it",
+        id if id.split_whitespace().last() == Some("0") => "another's",
+        _ => "within its namespace",
+    };
+    found.insert("session", kind.to_owned());
     found.insert("descriptors", descriptors(process));
     // Whatever was read above belongs to one process.
     process.alive().then_some(found)
@@ -188,6 +192,35 @@ fn catch(
     })
 }
 
+/// Stock git in a cage, while it sends a clone.
+fn git_of_a_clone(server: &Server) -> BTreeMap<&'static str, String> {
+    let pat = server.user("portrait", "pat");
+    let mut noise = vec![0; 4 << 20];
+    std::fs::File::open("/dev/urandom").unwrap().read_exact(&mut noise).unwrap();
+    server.put(&pat, "big", &noise);
+    let folder = tempfile::tempdir().unwrap();
+    let clone = || {
+        let mut git = std::process::Command::new("git");
+        git.env_clear().env("PATH", std::env::var_os("PATH").unwrap()).env("HOME", folder.path());
+        git.env("GIT_CONFIG_NOSYSTEM", "1").env("GIT_TERMINAL_PROMPT", "0");
+        git.args(["-c", &format!("http.extraHeader=Authorization: Bearer {}", pat.token), "clone", "--bare", "-q"]);
+        git.arg(format!("http://{}/git/portrait.git", server.address)).arg(folder.path().join("copy"));
+        let output = git.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        std::fs::remove_dir_all(folder.path().join("copy")).unwrap();
+    };
+    let is_git = |process: &Process| {
+        process.uid_inside() == Some(1000) && process.command_line().split('\0').any(|word| word == "upload-pack")
+    };
+    catch(clone, || {
+        let process = server.jail().family().into_iter().find(is_git)?;
+        let mut found = portrait(process)?;
+        // Git's own pipes and packs come and go.
+        found.insert("descriptors", kinds(process).into_iter().collect::<Vec<_>>().join(", "));
+        process.alive().then_some(found)
+    })
+}
+
 #[test]
 fn every_process_of_a_launch_is_as_the_golden_table_says() {
     let _guard = beside_others();
@@ -225,6 +258,7 @@ fn every_process_of_a_launch_is_as_the_golden_table_says() {
         },
     );
     table.insert("collector", collector);
+    table.insert("git", git_of_a_clone(server));
     let mut text = String::new();
     for (name, rows) in &table {
         for (row, value) in rows {
