@@ -1,6 +1,6 @@
 //! That a push is whole: from its tips everything is there, fits the tree, and nothing came that no tip needs.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use bailey_protocol::path::{RepoId, text_of};
 use gix_hash::ObjectId;
@@ -17,6 +17,10 @@ use crate::store::Room;
 const MAX_FOLDERS: usize = 5_000_000;
 /// Deeper folders are not measured. None that fits is as deep.
 const MAX_DEPTH: usize = 1000;
+
+/// Most versions that are gone through to find out which of them needs what came. Those that no branch leads to come
+/// first, and are few.
+const MAX_KNOWN: usize = 10_000;
 
 pub(super) struct Closure<'a> {
     known: &'a Objects,
@@ -64,12 +68,49 @@ impl<'a> Closure<'a> {
             roots.push(links.tree);
             next.extend(links.parents);
         }
+        self.through_known(tips, &mut roots)?;
         roots.iter().try_for_each(|root| self.bound(root))?;
-        if self.reached.len() == self.fresh.places.len() {
+        if self.is_whole() {
             Ok(())
         } else {
             Err(TreeError::refused("the pack", "it brings objects that no branch needs"))
         }
+    }
+
+    fn is_whole(&self) -> bool {
+        self.reached.len() == self.fresh.places.len()
+    }
+
+    /// Goes on to what versions need that were here before. Of what a refused push left, garbage collection condemns a part
+    /// while it leaves a version alone that needs it: the part comes anew, and the version does not.
+    fn through_known(
+        &mut self,
+        tips: &[bailey_protocol::id::VersionId],
+        roots: &mut Vec<ObjectId>,
+    ) -> Result<(), TreeError> {
+        let mut next: VecDeque<ObjectId> = tips.iter().map(|tip| crate::object::object_id(tip.as_str())).collect();
+        let mut seen = HashSet::new();
+        while let Some(id) = next.pop_front().filter(|_| !self.is_whole() && seen.len() < MAX_KNOWN) {
+            if !seen.insert(id) {
+                continue;
+            }
+            let (tree, parents) = match self.fresh.read(&id, Kind::Commit)? {
+                Some(bytes) => {
+                    self.reached.insert(id);
+                    let links = shape::commit(&id, &bytes)?;
+                    (links.tree, links.parents)
+                }
+                None => {
+                    let known = self.known.commit(&id)?.ok_or_else(|| missing("commit", &id))?;
+                    (known.tree, known.parents.clone())
+                }
+            };
+            let before = parents.first().map(|parent| self.tree_of(parent)).transpose()?;
+            self.folder(&tree, before.as_ref())?;
+            roots.push(tree);
+            next.extend(parents);
+        }
+        Ok(())
     }
 
     /// That a version's files are not more than a tree may have: some folders within each other, each of them there many

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use bailey_protocol::id::VersionId;
 use bailey_protocol::path::BranchName;
-use bailey_tree::{PushLimits, TreeError, TreeErrorKind};
+use bailey_tree::{PushLimits, Thoroughness, TreeError, TreeErrorKind};
 
 use super::{Bench, git_output, tenant};
 
@@ -128,6 +128,48 @@ fn clone(bench: &Bench, head: &VersionId) -> std::path::PathBuf {
     let to = bench.dir.path().join("clone");
     git_output(bench.dir.path(), &["clone", "-q", bench.store.folder().to_str().unwrap(), to.to_str().unwrap()]);
     to
+}
+
+/// A refused push left a version, another a second that grew from it; garbage collection has condemned the first, and the
+/// second is too young for that. Who then pushes the second is sent all of it again.
+#[test]
+fn what_a_version_needs_comes_anew_where_it_alone_was_left() {
+    let mut bench = Bench::new();
+    let blob = b"content".as_slice();
+    let tree = item("100644", b"f", &id_of(BLOB, blob));
+    let (first_pack, first) = one_folder(&tree, &[(BLOB, blob)]);
+    let parent: [u8; 20] = id_of(COMMIT, &commit(&id_of(TREE, &tree), &[]));
+    let first_commit = commit(&id_of(TREE, &tree), &[]);
+    let second_commit = commit(&id_of(TREE, &tree), &[parent]);
+    let second: VersionId = hex(&id_of(COMMIT, &second_commit)).parse().unwrap();
+    let take = |store: &bailey_tree::Store, pack: &[u8], tip: &VersionId| {
+        store.take_in(&mut &*pack, std::slice::from_ref(tip), &LIMITS).unwrap().publish().unwrap();
+    };
+    let collect = |store: bailey_tree::Store, heads: &[VersionId], how| {
+        store.collect_garbage(|| Ok::<_, TreeError>(heads.to_vec()), how).unwrap()
+    };
+    take(&bench.store, &first_pack, &first);
+    bench.store = bench.store.resting(None);
+    collect(bench.store.awake(), &[], Thoroughness::Merge);
+    let at_work = bench.store.awake();
+    take(&at_work, &pack(&[(COMMIT, &second_commit)]), &second);
+    assert_eq!(collect(bench.store.awake(), &[], Thoroughness::Usual).condemned, 3);
+    drop(at_work);
+    bench.store = bench.store.awake();
+    let objects = [(COMMIT, &*second_commit), (COMMIT, &first_commit), (TREE, &tree), (BLOB, blob)];
+    // What none of them needs is refused as before.
+    let more = [&objects[..], &[(BLOB, b"more")]].concat();
+    let refused = bench.store.take_in(&mut &*pack(&more), std::slice::from_ref(&second), &LIMITS).unwrap_err();
+    assert!(refused.to_string().contains("no branch needs"), "{refused}");
+    take(&bench.store, &pack(&objects), &second);
+    // And it stays, whatever becomes of the garbage.
+    for _ in 0..3 {
+        bench.store = bench.store.resting(None);
+        collect(bench.store.awake(), std::slice::from_ref(&second), Thoroughness::Thorough);
+        bench.store = bench.store.awake();
+    }
+    assert_eq!(bench.read(&second, "f"), blob);
+    bench.fsck(&second);
 }
 
 #[test]
