@@ -225,7 +225,9 @@ impl From<EventLogError> for ApiError {
             | EventLogError::Remove { cause, .. }
             | EventLogError::Append(cause)
             | EventLogError::Read(cause) => cause,
-            EventLogError::Encode { .. } | EventLogError::Broken => return Self::internal(error),
+            // Its writer ends early where it cannot write.
+            EventLogError::Broken => return storage_failed().because(error),
+            EventLogError::Encode { .. } => return Self::internal(error),
         };
         let full = matches!(cause.kind(), std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded);
         if full { storage_full().because(error) } else { storage_failed().because(error) }

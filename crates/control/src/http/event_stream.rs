@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use axum::body::Body;
 use bytes::{BufMut, Bytes, BytesMut};
-use futures_util::stream;
+use futures_util::stream::{self, Stream};
 use http::{HeaderMap, Response, header};
 
 use super::arguments::{Argument, Asked, Takes, stream_of};
-use crate::admission::Slot;
 use crate::api_error::ApiError;
 use crate::event_log::{Batch, EventLogError, EventReader};
 
@@ -49,20 +48,54 @@ impl Framing {
     }
 }
 
-/// Streams `events` to their end, and holds `room` for as long. A log that breaks off aborts the body, so that a client sees it.
-pub(super) fn response(events: EventReader, room: Slot, framing: Framing, keep_alive: Duration) -> Response<Body> {
+/// Streams `events` to their end, and holds `room` for as long. A log that breaks off aborts the body, so that a client
+/// sees it.
+///
+/// # Errors
+/// When the log has broken off already: then there is an answer that says so, and none that begins.
+pub(super) async fn response<R: Send + 'static>(
+    mut events: EventReader,
+    room: R,
+    framing: Framing,
+    keep_alive: Duration,
+) -> Result<Response<Body>, EventLogError> {
+    // CANCEL: `next` loses nothing when it is not ready.
+    let first = tokio::select! {
+        biased;
+        first = events.next() => Some(first?),
+        () = std::future::ready(()) => None,
+    };
+    let body = Body::from_stream(frames(first, events, room, framing, keep_alive));
+    Ok(stream_of(framing.content_type(), body))
+}
+
+/// `first` are the lines that were read, or the end that was seen, if any was.
+fn frames<R>(
+    first: Option<Option<Batch>>,
+    events: EventReader,
+    room: R,
+    framing: Framing,
+    keep_alive: Duration,
+) -> impl Stream<Item = Result<Bytes, EventLogError>> {
     let quiet = match framing {
         Framing::Ndjson => Duration::MAX,
         Framing::Sse => keep_alive,
     };
-    let frames = stream::try_unfold((events, room), move |(mut events, room)| async move {
-        // CANCEL: `next` loses nothing when the quiet time is over first.
-        match tokio::time::timeout(quiet, events.next()).await {
-            Ok(next) => Ok::<_, EventLogError>(next?.map(|batch| (frame(batch, framing), (events, room)))),
-            Err(_elapsed) => Ok(Some((Bytes::from_static(b": still running\n\n"), (events, room)))),
+    stream::try_unfold((true, first, events, room), move |(is_first, first, mut events, room)| async move {
+        if is_first {
+            // An answer whose body fails before anything was sent has no head either: who sends it gets to that first.
+            tokio::task::yield_now().await;
         }
-    });
-    stream_of(framing.content_type(), Body::from_stream(frames))
+        // CANCEL: `next` loses nothing when the quiet time is over first.
+        let next = match first {
+            Some(first) => Ok(Ok(first)),
+            None => tokio::time::timeout(quiet, events.next()).await,
+        };
+        match next {
+            Ok(next) => Ok(next?.map(|batch| (frame(batch, framing), (false, None, events, room)))),
+            Err(_elapsed) => Ok(Some((Bytes::from_static(b": still running\n\n"), (false, None, events, room)))),
+        }
+    })
 }
 
 fn frame(batch: Batch, framing: Framing) -> Bytes {
@@ -102,6 +135,35 @@ mod tests {
             }
             assert_eq!(Framing::wanted(&headers), expected, "{accept:?}");
         }
+    }
+
+    /// A log whose writer is gone.
+    async fn broken(while_it_is_read: impl AsyncFn(EventReader, crate::event_log::EventWriter)) {
+        let folder = tempfile::tempdir().unwrap();
+        let logs = crate::event_log::EventLogs::open(folder.path()).unwrap();
+        let run = bailey_protocol::id::RunId::mint(1, [7; 10]);
+        let writer = logs.create(&run).unwrap();
+        let reader = logs.follow(&run, 0, writer.progress()).unwrap();
+        while_it_is_read(reader, writer).await;
+    }
+
+    #[tokio::test]
+    async fn events_that_are_broken_off_already_are_an_error_and_later_ones_break_the_body() {
+        broken(async |reader, writer| {
+            drop(writer);
+            let answer = response(reader, (), Framing::Ndjson, Duration::from_secs(1)).await;
+            assert!(matches!(answer.unwrap_err(), EventLogError::Broken));
+        })
+        .await;
+        broken(async |reader, writer| {
+            let answer = response(reader, (), Framing::Ndjson, Duration::from_secs(1)).await.unwrap();
+            drop(writer);
+            let mut body = answer.into_body();
+            let first = futures_util::poll!(http_body_util::BodyExt::frame(&mut body));
+            assert!(first.is_pending(), "the head goes out before the body fails: {first:?}");
+            assert!(http_body_util::BodyExt::frame(&mut body).await.unwrap().is_err());
+        })
+        .await;
     }
 
     #[test]

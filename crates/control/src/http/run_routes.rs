@@ -42,7 +42,7 @@ pub(super) async fn create(
         response
     } else {
         let followed = runs::follow(&control, &caller, created).await?;
-        watched(control, caller, followed, framing)
+        watched(control, caller, followed, framing).await?
     };
     if let Ok(value) = HeaderValue::from_str(run.as_str()) {
         response.headers_mut().insert(RUN_HEADER, value);
@@ -90,15 +90,21 @@ pub(super) async fn events(
 ) -> Result<Response<Body>, ApiError> {
     let after = query.after.or(resumed.0).unwrap_or(0);
     let followed = runs::events(&control, &caller, &run, after).await?;
-    Ok(watched(control, caller, followed, framing))
+    watched(control, caller, followed, framing).await
 }
 
 /// A run's events, for as long as policy lets the caller see the run.
-fn watched(control: Control, caller: Caller, followed: Followed, framing: Framing) -> Response<Body> {
+async fn watched(
+    control: Control,
+    caller: Caller,
+    followed: Followed,
+    framing: Framing,
+) -> Result<Response<Body>, ApiError> {
     let Followed { events, room, facts } = followed;
     let (request, keep_alive) = (caller.request.clone(), control.config().http.keep_alive);
     let unseen = |facts: RunFacts| async { ApiError::from(runs::until_unseen(control, caller, facts).await) };
-    cut_answer(event_stream::response(events, room, framing, keep_alive), &request, unseen(facts))
+    let response = event_stream::response(events, room, framing, keep_alive).await?;
+    Ok(cut_answer(response, &request, unseen(facts)))
 }
 
 /// `POST /v1/runs/{run}/cancel`
