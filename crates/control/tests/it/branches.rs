@@ -475,7 +475,7 @@ async fn a_policy_about_a_label_holds_for_what_inherited_it() {
 /// 64 writers on one head: one of them wins each version, the others are told.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f18_64_writers_on_one_head_have_one_winner_for_each_version() {
-    let world = World::with(|config| config.http.body_timeout = std::time::Duration::from_secs(30)).await;
+    let world = World::new().await;
     let ana = world.client("acme", "ana");
     put(&ana, "/tenants/acme/f", "main", "start").await.ok();
     for round in 0..8 {

@@ -23,11 +23,8 @@ use crate::world::World;
 /// Rights are over within this, policies judged again at once.
 const SOON: Duration = Duration::from_secs(2);
 
-/// A client may take its time here.
-fn patient(config: &mut ControlConfig) {
+fn roomy(config: &mut ControlConfig) {
     config.max_file_bytes = 128 << 20;
-    config.http.write_timeout = Duration::from_secs(60);
-    config.http.body_timeout = Duration::from_secs(60);
 }
 
 fn policies(text: &str) -> Policies {
@@ -152,7 +149,7 @@ async fn a_stream_of_events_that_policy_forbids_says_so_last() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn downloads_break_off_when_policy_forbids_them() {
-    let world = World::with(patient).await;
+    let world = World::with(roomy).await;
     let (ana, boss) = (world.client("acme", "ana"), world.admin("acme", "boss"));
     const BYTES: usize = 64 << 20;
     ana.put("/v1/tree/tenants/acme/d/big", Bytes::from(vec![7; BYTES])).await.ok();
@@ -183,7 +180,7 @@ async fn downloads_break_off_when_policy_forbids_them() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn an_export_of_the_audit_breaks_off_with_the_right_to_read_it() {
-    let world = World::with(patient).await;
+    let world = World::with(roomy).await;
     let boss = world.admin("acme", "boss");
     let follow = boss.ask(Method::GET, "/v1/audit?follow=true").begin().await.into_body();
     let root = world.operator();
@@ -204,7 +201,7 @@ async fn an_export_of_the_audit_breaks_off_with_the_right_to_read_it() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_fetch_that_policy_forbids_on_the_way_breaks_off_and_git_says_why() {
-    let mut world = World::with(patient).await;
+    let mut world = World::with(roomy).await;
     let (ana, boss) = (world.client("acme", "ana"), world.admin("acme", "boss"));
     let wrote: WriteAnswer = ana.put("/v1/tree/tenants/acme/d/x", "1").await.ok().json();
     let request = format!("0032want {}\n00000009done\n", wrote.version);

@@ -158,8 +158,7 @@ async fn ask_wrongly(callers: &Callers, case: &Case) {
 
 #[tokio::test]
 async fn every_operation_answers_what_is_documented_however_it_is_asked() {
-    // A busy machine leaves answers unread for longer than other tests wait.
-    let world = World::with(|config| config.http.write_timeout = Duration::from_secs(30)).await;
+    let world = World::with(|config| config.http.body_timeout = Duration::from_millis(500)).await;
     world.node.follow(quick);
     let boss = world.admin("acme", "boss");
     let made = Made::by(&boss).await;

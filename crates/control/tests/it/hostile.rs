@@ -2,11 +2,18 @@
 
 use std::time::Duration;
 
+use bailey_control::config::ControlConfig;
 use http::Method;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::world::World;
+
+/// Waits for no client for long.
+fn impatient(config: &mut ControlConfig) {
+    config.http.header_timeout = Duration::from_millis(500);
+    config.http.body_timeout = Duration::from_millis(500);
+}
 
 /// Sends `head` as it is and reads until the server closes or `wait` is over.
 async fn raw(world: &World, head: &[u8], wait: Duration) -> Option<String> {
@@ -109,7 +116,7 @@ async fn bodies_over_the_limit_are_refused_before_they_are_read() {
 
 #[tokio::test]
 async fn w01_a_head_that_never_ends_is_closed_by_its_deadline() {
-    let world = World::new().await;
+    let world = World::with(impatient).await;
     let started = tokio::time::Instant::now();
     let seen = raw(&world, b"GET /healthz HTTP/1.1\r\nhost: x\r\n", Duration::from_secs(10)).await;
     assert!(seen.is_some(), "still open after {:?}", started.elapsed());
@@ -120,7 +127,7 @@ async fn w01_a_head_that_never_ends_is_closed_by_its_deadline() {
 
 #[tokio::test]
 async fn w02_a_body_that_never_ends_is_answered_by_its_deadline() {
-    let world = World::new().await;
+    let world = World::with(impatient).await;
     let token = world.client("acme", "ana").token.unwrap();
     for route in ["POST /v1/runs", "PUT /v1/tree/tenants/acme/x"] {
         let head =
@@ -199,7 +206,7 @@ async fn unknown_query_parameters_are_refused() {
 
 #[tokio::test]
 async fn n18_ambiguous_framing_never_reaches_a_handler() {
-    let world = World::new().await;
+    let world = World::with(impatient).await;
     let token = world.client("acme", "ana").token.unwrap();
     for framing in [
         "content-length: 2\r\ncontent-length: 3\r\n",

@@ -30,9 +30,7 @@ const LET_IN: Duration = Duration::from_millis(300);
 const EMPTY_PACK: &[u8] =
     b"PACK\0\0\0\x02\0\0\0\0\x02\x9d\x08\x82\x3b\xd8\xa8\xea\xb5\x10\xad\x6a\xc7\x5c\x82\x3c\xfd\x3e\xd3\x1e";
 
-fn patient(config: &mut ControlConfig) {
-    config.http.body_timeout = Duration::from_secs(60);
-    config.http.write_timeout = Duration::from_secs(60);
+fn roomy(config: &mut ControlConfig) {
     config.max_file_bytes = 128 << 20;
 }
 
@@ -153,7 +151,7 @@ async fn c13_what_is_uploaded_lands_by_the_policies_of_that_moment() {
         for (path, kind, content) in
             [("d/in/x", "application/octet-stream", &b"content"[..]), ("d/in", "application/x-tar", &archive[..])]
         {
-            let world = World::with(patient).await;
+            let world = World::with(roomy).await;
             assert!(world.control.activate_policies(rules(FROZEN)).await);
             let ana = world.client("acme", "ana");
             let upload = Slow::begin(&ana, Method::PUT, &format!("/v1/tree/tenants/acme/{path}"), kind);
@@ -166,7 +164,7 @@ async fn c13_what_is_uploaded_lands_by_the_policies_of_that_moment() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn c13_what_is_uploaded_does_not_land_on_a_branch_that_was_protected_meanwhile() {
-    let world = World::with(patient).await;
+    let world = World::with(roomy).await;
     let (ana, boss) = (world.client("acme", "ana"), world.admin("acme", "boss"));
     let upload = Slow::begin(&ana, Method::PUT, "/v1/tree/tenants/acme/x", "application/octet-stream");
     let protect = async {
@@ -215,7 +213,7 @@ async fn c13_a_push_lands_by_the_policies_of_that_moment() {
         ("", "new"),
         (about_forks, "new"),
     ] {
-        let mut world = World::with(patient).await;
+        let mut world = World::with(roomy).await;
         let ana = world.client("acme", "ana");
         let from = put(&ana, "d/y", "main", "1").await;
         fork(&ana, "draft").await;
@@ -308,7 +306,7 @@ async fn c13_a_promotion_lands_by_the_policies_of_that_moment() {
         r#"@id("closed") forbid (principal, action == Action::"tree_read", resource)
             when { context has branch && context.branch == "draft" };"#,
     ] {
-        let world = World::with(patient).await;
+        let world = World::with(roomy).await;
         let ana = world.client("acme", "ana");
         put(&ana, "d/y", "main", "1").await;
         fork(&ana, "draft").await;
@@ -323,7 +321,7 @@ async fn c13_a_promotion_lands_by_the_policies_of_that_moment() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn c13_a_deletion_of_a_folder_lands_by_the_policies_of_that_moment() {
-    let world = World::with(patient).await;
+    let world = World::with(roomy).await;
     let ana = world.client("acme", "ana");
     put(&ana, "d/in/x", "main", "1").await;
     let rule = r#"@id("kept") forbid (principal, action == Action::"tree_delete", resource)
@@ -335,7 +333,7 @@ async fn c13_a_deletion_of_a_folder_lands_by_the_policies_of_that_moment() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn c13_a_baseline_is_published_by_the_policies_of_that_moment() {
-    let world = World::with(patient).await;
+    let world = World::with(roomy).await;
     let root = world.operator();
     let upload = Slow::begin(&root, Method::POST, "/v1/operator/baselines/base", "application/x-tar");
     let rule = r#"@id("closed") forbid (principal, action == Action::"baseline_publish", resource);"#;
@@ -394,7 +392,7 @@ async fn breaks_off(mut body: hyper::body::Incoming) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn labels_and_protections_set_meanwhile_count_at_once_for_what_is_being_sent() {
-    let world = World::with(patient).await;
+    let world = World::with(roomy).await;
     let text = r#"@id("frozen") forbid (principal, action == Action::"tree_read", resource)
             when { resource.labels.contains("frozen") };
         @id("reviewed") forbid (principal, action == Action::"tree_read", resource)

@@ -354,6 +354,7 @@ async fn a_client_that_never_reads() {
     let world = World::with(|config| {
         config.runs.ceiling.output_bytes = 64 << 20;
         config.runs.default_limits.output_bytes = 64 << 20;
+        config.http.write_timeout = Duration::from_millis(1500);
     })
     .await;
     let ana = world.client("acme", "ana");

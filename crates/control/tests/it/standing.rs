@@ -82,10 +82,7 @@ async fn ending(client: &Client, run: &str) -> (Ending, Option<String>) {
     }
 }
 
-/// A client may take its time here: what ends, ends for want of rights.
-fn patient(config: &mut ControlConfig) {
-    config.http.body_timeout = Duration::from_secs(60);
-    config.http.write_timeout = Duration::from_secs(60);
+fn with_webhook(config: &mut ControlConfig) {
     config.identity.webhook = WebhookSecret::new(SECRET.to_vec());
 }
 
@@ -171,7 +168,7 @@ async fn everything_ends(world: &World, end: impl AsyncFnOnce(), again: impl Asy
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a10_disabling_a_user_ends_everything_of_theirs_within_a_second() {
-    let world = World::with(patient).await;
+    let world = World::with(with_webhook).await;
     let boss = world.admin("acme", "boss");
     let end = async || {
         let answer: DisabledAnswer = boss.post("/v1/users/ana/disable", json!({})).await.ok().json();
@@ -192,7 +189,7 @@ async fn a10_disabling_a_user_ends_everything_of_theirs_within_a_second() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a10_disabling_a_tenant_ends_everything_of_its_users() {
-    let world = World::with(patient).await;
+    let world = World::with(with_webhook).await;
     let operator = world.operator();
     let end = async || drop(operator.post("/v1/operator/tenants/acme/disable", json!({})).await.ok());
     let again = async || {
@@ -223,7 +220,7 @@ async fn a10_a_signed_message_ends_everything_of_a_user_or_a_tenant() {
             "the tenant is disabled",
         ),
     ] {
-        let world = World::with(patient).await;
+        let world = World::with(with_webhook).await;
         let (nobody, operator) = (Client { address: world.address, token: None }, world.operator());
         let end = async || {
             let asking = nobody.ask(Method::POST, "/v1/webhooks/identity");
@@ -237,7 +234,7 @@ async fn a10_a_signed_message_ends_everything_of_a_user_or_a_tenant() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a10_what_goes_on_by_a_key_or_a_tree_token_ends_with_it() {
     for revoked in [true, false] {
-        let world = World::with(patient).await;
+        let world = World::with(with_webhook).await;
         world.node.follow(until_cancelled);
         let admin = world.admin("acme", "ana");
         let made = admin.post("/v1/keys", json!({"name": "ci", "ttl_seconds": 300})).await.ok();
@@ -357,7 +354,7 @@ async fn streams_end_with_their_token_and_runs_a_while_later() {
 
 #[tokio::test]
 async fn a_webhook_is_believed_by_its_signature_alone() {
-    let world = World::with(patient).await;
+    let world = World::with(with_webhook).await;
     let (sign, secret, now) = (signature, SECRET, now());
     let nobody = Client { address: world.address, token: None };
     let send = async |signature: Option<&str>, body: &str| {
@@ -406,7 +403,7 @@ async fn a_webhook_is_believed_by_its_signature_alone() {
 
 #[tokio::test]
 async fn a_signed_message_does_no_more_than_policy_lets_operators_do() {
-    let world = World::with(patient).await;
+    let world = World::with(with_webhook).await;
     let forbid = r#"@id("planted") forbid (principal, action == Action::"tenant_user_disable", resource);"#;
     let forbid = bailey_policy::Policies::new(&[("o.cedar".to_owned(), forbid.to_owned())]).unwrap();
     assert!(world.control.activate_policies(forbid).await);
