@@ -19,6 +19,7 @@ pub mod fuzz;
 mod git_client;
 mod git_routes;
 mod guard;
+mod heads;
 mod identity_routes;
 mod json;
 mod metrics_routes;

@@ -5,7 +5,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -14,19 +14,30 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 use tokio_util::sync::CancellationToken;
 
+use super::heads::Heads;
+
+/// Most bytes that are read at once while heads are looked at.
+const MAX_PIECE: usize = 64 * 1024;
+
 /// A socket whose peer must read: when it leaves everything unread for `timeout`, writing fails.
 #[derive(Debug)]
 pub struct Socket {
     inner: TokioIo<TcpStream>,
     timeout: Duration,
     stalled: Option<Pin<Box<Sleep>>>,
+    heads: Heads,
 }
 
 impl Socket {
     /// Guards `stream`.
     #[must_use]
     pub fn new(stream: TcpStream, timeout: Duration) -> Self {
-        Self { inner: TokioIo::new(stream), timeout, stalled: None }
+        Self { inner: TokioIo::new(stream), timeout, stalled: None, heads: Heads::default() }
+    }
+
+    /// The heads of the requests that it reads.
+    pub(super) fn heads(&self) -> Heads {
+        self.heads.clone()
     }
 
     fn guard<T>(&mut self, cx: &mut Context<'_>, outcome: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
@@ -44,8 +55,25 @@ impl Socket {
 }
 
 impl Read for Socket {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(cx, buf)
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, mut buf: ReadBufCursor<'_>) -> Poll<io::Result<()>> {
+        if self.heads.are_over() {
+            return Pin::new(&mut self.inner).poll_read(cx, buf);
+        }
+        let stream = self.inner.inner();
+        loop {
+            ready!(stream.poll_read_ready(cx))?;
+            let mut piece = vec![0; buf.remaining().min(MAX_PIECE)];
+            match stream.try_read(&mut piece) {
+                Ok(count) => {
+                    let piece = piece.get(..count).unwrap_or_default();
+                    self.heads.saw(piece);
+                    buf.put_slice(piece);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
     }
 }
 

@@ -62,7 +62,7 @@ pub(super) fn render(
     if let Some(seconds) = error.retry_after() {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
-    for name in [header::ALLOW, header::CONTENT_RANGE] {
+    for name in [header::ALLOW, header::CONTENT_RANGE, header::CONNECTION] {
         if let Some(value) = response.headers_mut().remove(&name) {
             headers.insert(name, value);
         }

@@ -5,6 +5,7 @@ use std::panic::AssertUnwindSafe;
 use axum::body::Body;
 use axum::extract::{MatchedPath, State};
 use axum::middleware::Next;
+use axum::response::IntoResponse;
 use bailey_protocol::id::RequestId;
 use futures_util::FutureExt;
 use http::{Extensions, HeaderMap, HeaderName, HeaderValue, Request, Response, header};
@@ -13,6 +14,7 @@ use super::arguments::Who;
 use super::connection::Known;
 use super::cut::{cut, cut_answer};
 use super::git_client::GitClient;
+use super::heads::{self, Ambiguous};
 use super::{error_answer, openapi};
 use crate::api_error::{ApiError, ErrorKind};
 use crate::auth::Identity;
@@ -62,11 +64,18 @@ pub(super) async fn pass(State(control): State<Control>, mut request: Request<Bo
     let route = request.extensions().get::<MatchedPath>().cloned();
     let operation = route.and_then(|route| openapi::operation_of(request.method(), route.as_str()));
     git.translate(&mut request);
-    let inner = AssertUnwindSafe(authenticated(&control, request, next, &request_id)).catch_unwind();
-    let response = inner.await.unwrap_or_else(|_panic| {
-        use axum::response::IntoResponse;
-        ApiError::internal("a request panicked").into_response()
-    });
+    let ambiguous = request.extensions().get::<Ambiguous>().copied().or_else(|| heads::in_headers(request.headers()));
+    let response = match ambiguous {
+        Some(ambiguous) => {
+            let mut refused = ApiError::from(ambiguous).into_response();
+            refused.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            refused
+        }
+        None => {
+            let inner = AssertUnwindSafe(authenticated(&control, request, next, &request_id)).catch_unwind();
+            inner.await.unwrap_or_else(|_panic| ApiError::internal("a request panicked").into_response())
+        }
+    };
     let mut response = error_answer::render(response, &request_id, operation, git.reads_text());
     git.finish(&mut response);
     let headers = response.headers_mut();
@@ -84,7 +93,6 @@ async fn authenticated(
     next: Next,
     request_id: &RequestId,
 ) -> Response<Body> {
-    use axum::response::IntoResponse;
     if OPEN.contains(&request.uri().path()) {
         return next.run(request).await;
     }
@@ -117,7 +125,6 @@ async fn while_it_holds(
     next: Next,
     request_id: &RequestId,
 ) -> Response<Body> {
-    use axum::response::IntoResponse;
     let end = || {
         let ended = control.end_of(identity);
         async { ApiError::from(ended.await) }

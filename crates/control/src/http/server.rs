@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use http::Request;
+use http::{HeaderValue, Request, header};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -122,13 +122,21 @@ async fn converse(
     closing: CancellationToken,
 ) {
     let (known, close) = (registered.known.clone(), registered.close.clone());
+    let heads = socket.heads();
     let service = service_fn(move |request: Request<Incoming>| {
         let mut request = request.map(Body::new);
         request.extensions_mut().insert(known.clone());
+        let (ambiguous, is_last) = heads.next();
+        if let Some(ambiguous) = ambiguous {
+            request.extensions_mut().insert(ambiguous);
+        }
         let (mut router, close) = (router.clone(), close.clone());
         async move {
-            let response = unfailing(router.call(request).await);
+            let mut response = unfailing(router.call(request).await);
             HangUp::bind(&response, &close);
+            if is_last {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
             Ok::<_, Infallible>(response)
         }
     });

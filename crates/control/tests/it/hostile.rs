@@ -225,3 +225,52 @@ async fn n18_ambiguous_framing_never_reaches_a_handler() {
     }
     world.client("acme", "ana").get("/v1/tree/tenants/acme/smuggled").await.error(404);
 }
+
+/// Whoever stands before the server may have read another body, and so another next request.
+#[tokio::test]
+async fn n18_a_head_that_can_be_read_in_two_ways_is_refused_and_the_connection_closed() {
+    let world = World::new().await;
+    let token = world.client("acme", "ana").token.unwrap();
+    let smuggled = "GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n";
+    let put = |framing: &str, body: &str| {
+        format!(
+            "PUT /v1/tree/tenants/acme/x HTTP/1.1\r\nauthorization: Bearer {token}\r\n{framing}\r\n{body}{smuggled}"
+        )
+    };
+    let refused = [
+        put("host: x\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n", "0\r\n\r\n"),
+        put("host: x\r\ntransfer-encoding: chunked\r\ncontent-length: 5\r\n", "0\r\n\r\n"),
+        put("host: x\r\ncontent-length: 2\r\ncontent-length: 2\r\n", "ab"),
+        put("host: x\r\nContent-Length: 2\nx: y\r\n", "ab"),
+        put("host: x\r\ntransfer-encoding: identity, chunked\r\n", "0\r\n\r\n"),
+        put("host: x\r\ntransfer-encoding: identity\r\ntransfer-encoding: chunked\r\n", "0\r\n\r\n"),
+        put("host: x\r\nhost: y\r\ncontent-length: 2\r\n", "ab"),
+        // What the parser refuses by itself.
+        put("host: x\r\ncontent-length: 2\r\ncontent-length: 3\r\n", "ab"),
+        put("host: x\r\ncontent-length: +2\r\n", "ab"),
+        put("host: x\r\ncontent-length : 2\r\n", "ab"),
+        put("host: x\r\ntransfer-encoding: xchunked\r\n", "0\r\n\r\n"),
+        put("host: x\r\ntransfer-encoding: chunked, identity\r\n", "0\r\n\r\n"),
+        put("host: x\r\nx: y\r\n content-length: 2\r\n", "ab"),
+    ];
+    let before = "POST /v1/webhooks/identity HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n\r\nabc";
+    for (number, request) in refused.iter().enumerate() {
+        for (sent, answers) in [(request.clone(), 1), (format!("{before}{request}"), 2)] {
+            let seen = raw(&world, sent.as_bytes(), Duration::from_secs(10)).await;
+            let seen = seen.unwrap_or_else(|| panic!("{number}: left open"));
+            assert_eq!(seen.matches("HTTP/1.1 ").count(), answers, "{number}: {request:?} {seen}");
+            let last = seen.rsplit("HTTP/1.1 ").next().unwrap();
+            assert!(last.starts_with("400") && last.contains("connection: close"), "{number}: {request:?} {seen}");
+            assert!(number > 6 || last.contains("ambiguous_request"), "{number}: {seen}");
+        }
+    }
+    world.client("acme", "ana").get("/v1/tree/tenants/acme/x").await.error(404);
+    // A body in chunks is one, and the last of its connection.
+    let chunked = put("host: x\r\ntransfer-encoding: chunked\r\n", "2\r\nab\r\n0\r\n\r\n");
+    let seen = raw(&world, chunked.as_bytes(), Duration::from_secs(10)).await.unwrap();
+    assert!(seen.starts_with("HTTP/1.1 200") && seen.matches("HTTP/1.1 ").count() == 1, "{seen}");
+    assert_eq!(world.client("acme", "ana").get("/v1/tree/tenants/acme/x").await.ok().body, "ab");
+    // Any other leaves it open for the next.
+    let seen = raw(&world, put("host: x\r\ncontent-length: 2\r\n", "cd").as_bytes(), Duration::from_secs(10)).await;
+    assert_eq!(seen.unwrap().matches("HTTP/1.1 200").count(), 2);
+}
