@@ -39,4 +39,5 @@ pub mod tree_archive;
 pub mod tree_copy;
 pub mod tree_edit;
 mod tree_write;
+mod unseen;
 pub mod upkeep;

@@ -8,7 +8,7 @@ use gix_hash::{Kind as HashKind, ObjectId};
 use crate::ancestry::Ancestry;
 use crate::commit::CommitMeta;
 use crate::error::TreeError;
-use crate::merge::Merge;
+use crate::merge::{Hides, Merge};
 use crate::object::object_id;
 use crate::store::Store;
 
@@ -37,6 +37,20 @@ impl Store {
         theirs: &VersionId,
         meta: &CommitMeta,
     ) -> Result<(Brought, BTreeSet<String>), TreeError> {
+        self.bring_unseen(ours, theirs, None, meta)
+    }
+
+    /// The same, where not all may be told of `ours`.
+    ///
+    /// # Errors
+    /// As [`Store::bring`].
+    pub fn bring_unseen(
+        &self,
+        ours: Option<&VersionId>,
+        theirs: &VersionId,
+        unseen: Option<&Hides<'_>>,
+        meta: &CommitMeta,
+    ) -> Result<(Brought, BTreeSet<String>), TreeError> {
         let theirs_id = object_id(theirs.as_str());
         let ours = ours.map(|ours| object_id(ours.as_str()));
         let Ancestry { mut bases, authors } = self.ancestry(ours.as_ref(), &theirs_id)?;
@@ -57,7 +71,7 @@ impl Store {
         }
         self.ensure()?;
         let (our_tree, their_tree) = (self.tree_of(&ours)?, self.tree_of(&theirs_id)?);
-        let brought = match self.merge_trees(&bases, &our_tree, &their_tree, &[ours, theirs_id], meta)? {
+        let brought = match self.merge_trees(&bases, (&our_tree, &their_tree), &[ours, theirs_id], unseen, meta)? {
             Merge::Merged(version) => Brought::Merged(version),
             Merge::Conflict(paths) => Brought::Conflict(paths),
         };

@@ -36,11 +36,26 @@ impl Store {
         inner: &str,
         visit: &mut PathVisitor<'_>,
     ) -> Result<(), TreeError> {
-        self.changed_items(from, to, inner, &Cell::new(u64::MAX), &mut |path, now| visit(path, now.map(kind_of)))
+        self.changed_paths_within(from, to, inner, &Cell::new(u64::MAX), visit)
     }
 
-    /// The same, with what is there in `to` as it is stored. Ends early when no steps are left, too: each entry that is
-    /// looked at is one, also where nothing changed.
+    /// The same, in as many steps as are left: each entry that is looked at is one, also where nothing changed. Ends early
+    /// when none are.
+    ///
+    /// # Errors
+    /// As [`Store::changed_paths`].
+    pub fn changed_paths_within(
+        &self,
+        from: Option<&VersionId>,
+        to: &VersionId,
+        inner: &str,
+        steps_left: &Cell<u64>,
+        visit: &mut PathVisitor<'_>,
+    ) -> Result<(), TreeError> {
+        self.changed_items(from, to, inner, steps_left, &mut |path, now| visit(path, now.map(kind_of)))
+    }
+
+    /// The same, with what is there in `to` as it is stored.
     pub(crate) fn changed_items(
         &self,
         from: Option<&VersionId>,

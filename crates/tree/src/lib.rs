@@ -64,7 +64,7 @@ pub use copy::Source;
 pub use error::{TreeError, TreeErrorKind};
 pub use gc::{GcReport, Thoroughness};
 pub use listing::{Globs, ListAsk, Page};
-pub use merge::Merge;
+pub use merge::{Hides, Merge};
 pub use object::empty_tree;
 pub use patch::{MAX_PATCHES, Patch};
 pub use purge::Purge;

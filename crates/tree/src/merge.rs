@@ -7,6 +7,7 @@ use gix_hash::{Kind as HashKind, ObjectId};
 
 use crate::commit::CommitMeta;
 use crate::error::TreeError;
+use crate::name;
 use crate::object::{self, Mode, Tree, TreeItem, object_id, version_id};
 use crate::path;
 use crate::staging::Staging;
@@ -21,6 +22,10 @@ pub enum Merge {
     Conflict(Vec<String>),
 }
 
+/// Says of a path, in its real bytes, that a merge must not tell whether both sides made the same of it: then it is in
+/// conflict as if they had not.
+pub type Hides<'a> = dyn Fn(&[u8]) -> bool + 'a;
+
 const MAX_CONFLICTS: usize = 1000;
 
 impl Store {
@@ -29,6 +34,20 @@ impl Store {
     /// # Errors
     /// When a version is not here, or storage fails.
     pub fn merge(&self, head: Option<&VersionId>, theirs: &VersionId, meta: &CommitMeta) -> Result<Merge, TreeError> {
+        self.merge_unseen(head, theirs, None, meta)
+    }
+
+    /// The same, where not all may be told of `head`.
+    ///
+    /// # Errors
+    /// As [`Store::merge`].
+    pub fn merge_unseen(
+        &self,
+        head: Option<&VersionId>,
+        theirs: &VersionId,
+        unseen: Option<&Hides<'_>>,
+        meta: &CommitMeta,
+    ) -> Result<Merge, TreeError> {
         let their_commit = self.commit_of(theirs)?;
         let base = their_commit.parents.first();
         if head.map(|head| object_id(head.as_str())).as_ref() == base {
@@ -38,19 +57,19 @@ impl Store {
         let (base, ours) = (self.root_of(base.as_ref())?, self.root_of(head)?);
         self.ensure()?;
         let parents: Vec<ObjectId> = head.into_iter().chain([theirs]).map(|id| object_id(id.as_str())).collect();
-        self.merge_trees(&[base], &ours, &their_commit.tree, &parents, meta)
+        self.merge_trees(&[base], (&ours, &their_commit.tree), &parents, unseen, meta)
     }
 
     /// Makes a version of what both sides changed since the bases they have in common.
     pub(crate) fn merge_trees(
         &self,
         bases: &[ObjectId],
-        ours: &ObjectId,
-        theirs: &ObjectId,
+        (ours, theirs): (&ObjectId, &ObjectId),
         parents: &[ObjectId],
+        unseen: Option<&Hides<'_>>,
         meta: &CommitMeta,
     ) -> Result<Merge, TreeError> {
-        let mut work = Work::new(Staging::begin(self.objects())?);
+        let mut work = Work { unseen, ..Work::new(Staging::begin(self.objects())?) };
         let tree = work.merge(bases, ours, theirs, "")?;
         if !work.conflicts.is_empty() {
             return Ok(Merge::Conflict(work.conflicts));
@@ -60,16 +79,19 @@ impl Store {
 }
 
 /// One merge under way.
-pub(crate) struct Work<'a> {
+pub(crate) struct Work<'a, 'u> {
     staging: Staging<'a>,
     conflicts: Vec<String>,
+    unseen: Option<&'u Hides<'u>>,
+    /// Where it is, in real bytes.
+    path: Vec<u8>,
 }
 
 type Side<'t> = Option<&'t TreeItem>;
 
-impl<'a> Work<'a> {
+impl<'a> Work<'a, '_> {
     pub(crate) fn new(staging: Staging<'a>) -> Self {
-        Self { staging, conflicts: Vec::new() }
+        Self { staging, conflicts: Vec::new(), unseen: None, path: Vec::new() }
     }
 
     /// What is staged, or else the paths in conflict.
@@ -85,13 +107,20 @@ impl<'a> Work<'a> {
         theirs: Side<'_>,
         shown: &str,
     ) -> Result<Option<TreeItem>, TreeError> {
-        if same(ours, theirs) || bases.iter().all(|base| same(*base, theirs)) {
+        if bases.iter().all(|base| same(*base, theirs)) || (same(ours, theirs) && !self.hides(ours)) {
             Ok(ours.cloned())
         } else if bases.iter().all(|base| same(*base, ours)) {
             Ok(theirs.cloned())
         } else {
             self.both_changed(bases, ours, theirs, shown)
         }
+    }
+
+    /// Whether it may not be told that both sides made that of a path. What is in a folder is settled one by one, and that
+    /// something is gone is no content.
+    fn hides(&self, made: Side<'_>) -> bool {
+        let Some((unseen, made)) = self.unseen.zip(made) else { return false };
+        made.mode.is_tree() || unseen(&self.path)
     }
 
     fn merge(
@@ -101,7 +130,7 @@ impl<'a> Work<'a> {
         theirs: &ObjectId,
         shown: &str,
     ) -> Result<ObjectId, TreeError> {
-        if ours == theirs || bases.iter().all(|base| base == theirs) {
+        if bases.iter().all(|base| base == theirs) || (ours == theirs && self.unseen.is_none()) {
             return Ok(*ours);
         }
         if bases.iter().all(|base| base == ours) {
@@ -113,7 +142,14 @@ impl<'a> Work<'a> {
         let mut items = Vec::new();
         for (name, [ours, theirs]) in beside(sides.each_ref().map(|tree| &**tree)) {
             let bases: Vec<Side<'_>> = before.iter().map(|tree| object::find(tree, name)).collect();
-            items.extend(self.settle(&bases, ours, theirs, &path::join_display(shown, name))?);
+            let length = self.path.len();
+            if length > 0 {
+                self.path.push(b'/');
+            }
+            self.path.extend_from_slice(&name::unescape(name));
+            let settled = self.settle(&bases, ours, theirs, &path::join_display(shown, name));
+            self.path.truncate(length);
+            items.extend(settled?);
         }
         self.staging.add_tree(items)
     }

@@ -4,6 +4,8 @@
 //! A link or file is asked about for what it stands in the way of, too: a rule about `/a/b/c` is one about whoever puts a
 //! link at `/a/b`. See `mentioned_below` of the judge for which paths count.
 
+use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
@@ -15,13 +17,17 @@ use bailey_tree::{Store, TakenOver};
 use tokio::runtime::Handle;
 
 use super::entering::{self, Looked, Shaped};
+use super::unseen::Puts;
 use crate::api_error::ApiError;
 use crate::control::{Caller, Control};
 use crate::db::AuditEntry;
 use crate::tree_meta::root_of;
 
 /// Most changed paths that are asked about. More are denied, all of them.
-const MAX_CHANGED: usize = 20_000;
+pub(super) const MAX_CHANGED: usize = 20_000;
+/// Most entries that are looked at to find those of one piece of work, also where nothing changed. A change in which there
+/// are more is denied.
+pub(super) const MAX_STEPS: u64 = 20_000_000;
 /// Most denied paths that are told: with these, no further one is asked about.
 const MAX_DENIED: usize = 100;
 /// Most labelled paths below one that are asked about before a link or file takes their place. More are denied.
@@ -35,6 +41,8 @@ pub(super) struct Below {
     folders: Vec<TreePath>,
     /// What the change brings that is shaped like a credential, once it was looked at.
     shaped: Arc<OnceLock<Vec<Shaped>>>,
+    /// What counts as changed whether or not it is another.
+    puts: Puts,
 }
 
 /// As what a changed path is asked about.
@@ -78,7 +86,7 @@ impl Below {
     }
 
     fn asking(caller: &Caller, asked: Asked, folders: Vec<TreePath>) -> Self {
-        Self { caller: caller.clone(), asked, folders, shaped: Arc::default() }
+        Self { caller: caller.clone(), asked, folders, shaped: Arc::default(), puts: Puts::default() }
     }
 
     /// Looks at what `to` holds that `base` did not, once: before any lock is held, as it reads the content. Blocks.
@@ -106,7 +114,7 @@ impl Below {
         let mut look = || -> Result<Vec<Shaped>, ApiError> {
             // As they are after purges that were made meanwhile.
             let base = base.map(|base| store.current(base)).transpose()?;
-            entering::shaped(store, base.as_ref(), &store.current(to)?, looked)
+            entering::shaped(store, base.as_ref(), &store.current(to)?, &self.puts, looked)
         };
         // A purge may take away what is just being looked at: then once more, at what is there now.
         let shaped = look().or_else(|_gone| look())?;
@@ -118,6 +126,11 @@ impl Below {
     /// In whose name it is asked.
     pub(super) fn caller(&self) -> &Caller {
         &self.caller
+    }
+
+    /// What the change puts where the caller may not read.
+    pub(super) fn puts(&self) -> &Puts {
+        &self.puts
     }
 
     /// What was found by [`Below::look`].
@@ -138,11 +151,12 @@ impl Below {
         head: Option<&VersionId>,
         to: &VersionId,
     ) -> Result<Option<Refusal>, ApiError> {
-        self.refusal_of_merge(control, branch, store, (head, to), None)
+        self.refusal_of_merge(control, branch, store, (head, to), None, &Cell::new(MAX_STEPS))
     }
 
     /// The same, where paths that were taken over as they are were judged where they come from: they are not asked about
-    /// again, unless policy may say something else of this branch.
+    /// again, unless policy may say something else of this branch. In as many steps as are left for all that is asked
+    /// about together.
     ///
     /// # Errors
     /// When the versions or the policies cannot be read.
@@ -153,6 +167,7 @@ impl Below {
         store: &Store,
         (head, to): (Option<&VersionId>, &VersionId),
         taken: Option<&TakenOver<'_>>,
+        steps_left: &Cell<u64>,
     ) -> Result<Option<Refusal>, ApiError> {
         let judge = Handle::current().block_on(control.judge(&self.caller))?;
         let (mut denied, mut paths) = (Vec::new(), Vec::new());
@@ -167,50 +182,77 @@ impl Below {
                 break;
             }
         }
-        if !self.asked.actions().iter().any(|action| judge.decides_below(*action)) {
-            // The decision about each folder covers all that is below it.
-        } else if let Some((folder, now)) = self.overflow(store, head, to)? {
-            let reason = format!("more than {MAX_CHANGED} paths changed, too many to ask policy about each");
-            denied.push(Denied::unasked(self.asked.about(now).into(), folder.as_str(), reason));
-        } else {
+        if self.asked.actions().iter().any(|action| judge.decides_below(*action)) {
             let asking = Asking { control, below: self, judge: &judge, branch };
             let taken = taken.filter(|_| !self.asked.actions().iter().any(|action| judge.looks_at_branch(*action)));
-            for folder in &self.folders {
-                store.changed_paths(head, to, folder.inner(), &mut |inner, now| {
-                    if taken.is_some_and(|taken| has(taken, inner)) {
-                        return ControlFlow::Continue(());
-                    }
-                    if let Err(denial) = asking.decide(folder, inner, now) {
-                        denied.push(denial);
-                        paths.push(text_of(inner).into_owned());
-                    }
-                    if denied.len() < MAX_DENIED { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-                })?;
+            match self.changes(store, (head, to), steps_left)? {
+                Err(denial) => denied.push(denial),
+                Ok(changes) => asking.about_all(&changes, taken, &mut denied, &mut paths),
             }
         }
+        // Else the decision about each folder covers all that is below it.
         record(control, &self.caller, &denied);
         Ok(denied.into_iter().next().map(|denied| Refusal { denied, paths }))
     }
 
-    /// The folder in which the changed paths become too many. Counting is cheap, asking is not.
-    fn overflow(
+    /// Each path below each folder that changed, or counts as changed, or why there are too many of them. Finding them is
+    /// cheap, asking about them is not.
+    fn changes(
         &self,
         store: &Store,
-        head: Option<&VersionId>,
-        to: &VersionId,
-    ) -> Result<Option<(&TreePath, Option<EntryKind>)>, ApiError> {
-        let (mut count, mut last) = (0, None);
+        (head, to): (Option<&VersionId>, &VersionId),
+        steps_left: &Cell<u64>,
+    ) -> Result<Result<Vec<Changes<'_>>, Denied>, ApiError> {
+        let (mut count, mut all) = (0, Vec::new());
         for folder in &self.folders {
-            store.changed_paths(head, to, folder.inner(), &mut |_, now| {
+            let mut changed = BTreeMap::new();
+            let mut last = None;
+            store.changed_paths_within(head, to, folder.inner(), steps_left, &mut |inner, now| {
                 (count, last) = (count + 1, now);
+                changed.insert(inner.to_vec(), now);
                 if count <= MAX_CHANGED { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             })?;
-            if count > MAX_CHANGED {
-                return Ok(Some((folder, last)));
+            for inner in self.puts.iter().filter(|inner| holds(folder, inner)) {
+                if count > MAX_CHANGED || changed.contains_key(inner) {
+                    continue;
+                }
+                let now = store.entry(Some(to), &text_of(inner))?.map(|entry| entry.kind);
+                if now.is_some_and(|now| now != EntryKind::Directory) {
+                    (count, last) = (count + 1, now);
+                    changed.insert(inner.to_vec(), now);
+                }
             }
+            let too_many = if count > MAX_CHANGED {
+                format!("more than {MAX_CHANGED} paths changed, too many to ask policy about each")
+            } else if steps_left.get() == 0 {
+                format!("what changed is among more than {MAX_STEPS} entries, too many to look at each")
+            } else {
+                all.push(Changes { folder, changed });
+                continue;
+            };
+            return Ok(Err(Denied::unasked(self.asked.about(last).into(), folder.as_str(), too_many)));
         }
-        Ok(None)
+        Ok(Ok(all))
     }
+}
+
+/// What changed below one folder: each path from the store's root, and what it is now.
+struct Changes<'a> {
+    folder: &'a TreePath,
+    changed: BTreeMap<Vec<u8>, Option<EntryKind>>,
+}
+
+impl Changes<'_> {
+    fn each(&self) -> impl Iterator<Item = (&TreePath, &[u8], Option<EntryKind>)> {
+        self.changed.iter().map(|(inner, now)| (self.folder, inner.as_slice(), *now))
+    }
+}
+
+/// Whether a path of the folder's store is at or below it.
+fn holds(folder: &TreePath, inner: &[u8]) -> bool {
+    let folder = folder.inner_bytes();
+    let rest = inner.strip_prefix(&*folder);
+    rest.is_some_and(|rest| folder.is_empty() || rest.is_empty() || rest.starts_with(b"/"))
 }
 
 impl Asked {
@@ -239,6 +281,28 @@ struct Asking<'a> {
 }
 
 impl Asking<'_> {
+    /// Asks about each path, until enough are denied.
+    fn about_all(
+        &self,
+        changes: &[Changes<'_>],
+        taken: Option<&TakenOver<'_>>,
+        denied: &mut Vec<Denied>,
+        paths: &mut Vec<String>,
+    ) {
+        for (folder, inner, now) in changes.iter().flat_map(Changes::each) {
+            if taken.is_some_and(|taken| has(taken, inner)) {
+                continue;
+            }
+            if let Err(denial) = self.decide(folder, inner, now) {
+                denied.push(denial);
+                paths.push(text_of(inner).into_owned());
+            }
+            if denied.len() >= MAX_DENIED {
+                break;
+            }
+        }
+    }
+
     /// May the path `inner` of the folder's store become that? What no policy can name is denied.
     fn decide(&self, folder: &TreePath, inner: &[u8], now: Option<EntryKind>) -> Result<(), Denied> {
         let action = self.below.asked.about(now);
@@ -292,7 +356,7 @@ pub(super) fn below_folder(folder: &TreePath, below: &[u8]) -> Result<TreePath, 
     in_store(folder.as_str(), folder.repo(), below)
 }
 
-fn in_store(prefix: &str, repo: &RepoId, below: &[u8]) -> Result<TreePath, String> {
+pub(super) fn in_store(prefix: &str, repo: &RepoId, below: &[u8]) -> Result<TreePath, String> {
     let shown = match below {
         [] => prefix.to_owned(),
         below => format!("{prefix}/{}", text_of(below)),
@@ -313,5 +377,44 @@ pub(super) fn record(control: &Control, caller: &Caller, denied: &[Denied]) {
     if let Err(error) = Handle::current().block_on(control.write_audit(entries.collect())) {
         // They stay denials.
         tracing::error!(%request, %error, "denials are not on the audit");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bailey_policy::Principal;
+    use bailey_protocol::id::RequestId;
+    use bailey_tree::{CommitMeta, Trees};
+
+    use super::*;
+
+    /// One file changed among nine that did not.
+    #[test]
+    fn what_changed_among_too_many_entries_is_denied_and_what_is_put_counts_as_changed() {
+        let folder = tempfile::tempdir().unwrap();
+        let repo = RepoId { tenant: "acme".parse().unwrap(), user: None };
+        let store = Trees::open(folder.path()).unwrap().store(&repo).unwrap();
+        let meta = CommitMeta { author: "ana".parse().unwrap(), time_ms: 1, message: "x".to_owned(), run: None };
+        let put = |base: Option<&VersionId>, name: &str, text: &str| {
+            store.write_file(base, name, &mut text.as_bytes(), 100, false, &meta).unwrap()
+        };
+        let base = (0..10).fold(None, |base, n| Some(put(base.as_ref(), &n.to_string(), "1")));
+        let to = put(base.as_ref(), "5", "2");
+        let principal = Principal::new("acme".parse().unwrap(), "ana".parse().unwrap());
+        let caller = Caller { principal, request: RequestId::mint(1, [1; 10]) };
+        let below = Below::writes_and_deletes(&caller, vec!["/tenants/acme".parse().unwrap()]);
+        let changed = |below: &Below, steps: u64| {
+            let changes = below.changes(&store, (base.as_ref(), &to), &Cell::new(steps)).unwrap();
+            changes
+                .map(|all| all.iter().flat_map(Changes::each).map(|(_, inner, _)| inner.to_vec()).collect::<Vec<_>>())
+        };
+        assert_eq!(changed(&below, 13).unwrap(), [b"5"]);
+        let denied = changed(&below, 12).unwrap_err();
+        assert!(denied.reason.contains("too many to look at each"), "{denied:?}");
+        below.puts().tell([b"7".to_vec(), b"gone".to_vec()].into());
+        assert_eq!(changed(&below, 13).unwrap(), [b"5", b"7"]);
+        let elsewhere = Below::writes_and_deletes(&caller, vec!["/tenants/acme/7/x".parse().unwrap()]);
+        elsewhere.puts().tell([b"7".to_vec()].into());
+        assert_eq!(changed(&elsewhere, 13).unwrap(), [b""; 0]);
     }
 }

@@ -1,7 +1,8 @@
 //! What enters shaped like a credential: in the files that a change brings, and in what a run is asked to do. Told by
 //! rule and position; whether it may enter, policy says.
 
-use std::collections::HashMap;
+use std::cell::Cell;
+use std::collections::{BTreeSet, HashMap};
 use std::io::{self, Read as _};
 use std::ops::ControlFlow;
 
@@ -11,6 +12,8 @@ use bailey_protocol::id::VersionId;
 use bailey_protocol::path::text_of;
 use bailey_tree::Store;
 
+use super::below::MAX_STEPS;
+use super::unseen::Puts;
 use crate::api_error::ApiError;
 use crate::credential_scan::{self, Finding, MAX_SCANNED, ScanReader};
 
@@ -36,7 +39,8 @@ pub(super) struct Shaped {
 impl Shaped {
     /// For the caller, one for each rule.
     pub(super) fn warnings(&self) -> impl Iterator<Item = String> {
-        let path = text_of(&self.inner).into_owned();
+        let path =
+            if self.inner.is_empty() { "the whole change".to_owned() } else { text_of(&self.inner).into_owned() };
         self.findings.iter().map(move |finding| warning(&path, finding))
     }
 
@@ -44,7 +48,7 @@ impl Shaped {
     fn notice(&self, root: &str) -> Notice {
         let found = self.findings.iter().map(|Finding { rule, offset }| format!("{rule} at byte {offset}"));
         let detail = Some(found.collect::<Vec<_>>().join(", "));
-        let path = format!("{root}/{}", text_of(&self.inner));
+        let path = format!("{root}/{}", text_of(&self.inner)).trim_end_matches('/').to_owned();
         Notice { path, reason: NoticeReason::CredentialShaped, detail }
     }
 }
@@ -61,6 +65,8 @@ pub(super) fn warning(place: &str, Finding { rule, offset }: &Finding) -> String
 #[derive(Debug)]
 pub(super) struct Looked {
     limits: Limits,
+    /// For finding what changed.
+    steps_left: Cell<u64>,
     /// By object id.
     known: HashMap<String, Vec<Finding>>,
 }
@@ -73,7 +79,7 @@ impl Default for Looked {
 
 impl Looked {
     fn within(limits: Limits) -> Self {
-        Self { limits, known: HashMap::new() }
+        Self { limits, steps_left: Cell::new(MAX_STEPS), known: HashMap::new() }
     }
 
     /// What is found in one file, of which as many bytes are looked at as are left.
@@ -120,9 +126,10 @@ struct Limits {
     told: usize,
 }
 
-/// Looks at every file of `to` that is another in `base`, within the limits. A file beyond them, or beyond what is looked
-/// at of one, is told as [`NOT_SCANNED`]: nothing passes by not being looked at.
-/// Where more than 20,000 files changed, the first of the others stands for all of them. Blocks.
+/// Looks at every file of `to` that is another in `base`, or is among what the change `puts`, within the limits. A file
+/// beyond them, or beyond what is looked at of one, is told as [`NOT_SCANNED`]: nothing passes by not being looked at.
+/// Where more than 20,000 files changed, the first of the others stands for all of them, and the root where they are among
+/// too many entries to find each. Blocks.
 ///
 /// # Errors
 /// When the versions cannot be read.
@@ -130,17 +137,25 @@ pub(super) fn shaped(
     store: &Store,
     base: Option<&VersionId>,
     to: &VersionId,
+    puts: &Puts,
     looked: &mut Looked,
 ) -> Result<Vec<Shaped>, ApiError> {
     let limits = looked.limits;
-    let mut changed: Vec<Vec<u8>> = Vec::new();
-    store.changed_paths(base, to, "", &mut |inner, now| {
-        let is_file = matches!(now, Some(EntryKind::File | EntryKind::Executable));
-        if is_file {
-            changed.push(inner.to_vec());
+    let mut changed: BTreeSet<Vec<u8>> = BTreeSet::new();
+    store.changed_paths_within(base, to, "", &looked.steps_left, &mut |inner, now| {
+        if is_file(now) {
+            changed.insert(inner.to_vec());
         }
         if changed.len() <= limits.files { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;
+    for inner in puts.iter() {
+        if changed.len() <= limits.files && is_file(store.entry(Some(to), &text_of(inner))?.map(|entry| entry.kind)) {
+            changed.insert(inner.to_vec());
+        }
+    }
+    if looked.steps_left.get() == 0 {
+        return Ok(vec![Shaped { inner: Vec::new(), findings: vec![Finding { rule: NOT_SCANNED, offset: 0 }] }]);
+    }
     let (mut found, mut told) = (Vec::new(), 0);
     for (number, inner) in changed.into_iter().enumerate() {
         let findings = if number < limits.files && told < limits.told {
@@ -154,6 +169,10 @@ pub(super) fn shaped(
         }
     }
     Ok(found)
+}
+
+fn is_file(kind: Option<EntryKind>) -> bool {
+    matches!(kind, Some(EntryKind::File | EntryKind::Executable))
 }
 
 /// Looks at the program, the environment and the standard input of a run that is asked for, each by the name of its
@@ -186,9 +205,28 @@ mod tests {
         for (name, content) in files {
             head = Some(store.write_file(head.as_ref(), name, &mut content.as_bytes(), 1 << 20, false, &meta).unwrap());
         }
-        let shaped = super::shaped(&store, None, &head.unwrap(), &mut Looked::within(limits)).unwrap();
+        let shaped =
+            super::shaped(&store, None, &head.unwrap(), &Puts::default(), &mut Looked::within(limits)).unwrap();
         let rules = |one: &Shaped| one.findings.iter().map(|finding| finding.rule).collect();
         shaped.iter().map(|one| (String::from_utf8(one.inner.clone()).unwrap(), rules(one))).collect()
+    }
+
+    #[test]
+    fn what_is_among_too_many_entries_is_told_as_a_whole() {
+        let folder = tempfile::tempdir().unwrap();
+        let repo = bailey_protocol::path::RepoId { tenant: "acme".parse().unwrap(), user: None };
+        let store = Trees::open(folder.path()).unwrap().store(&repo).unwrap();
+        let meta = CommitMeta { author: "ana".parse().unwrap(), time_ms: 1, message: "x".to_owned(), run: None };
+        let head = ["a", "b", "c"].into_iter().fold(None, |head: Option<VersionId>, name| {
+            Some(store.write_file(head.as_ref(), name, &mut &b"plain"[..], 10, false, &meta).unwrap())
+        });
+        for (steps, rules) in [(8, vec![]), (7, vec![NOT_SCANNED])] {
+            let mut looked = Looked { steps_left: Cell::new(steps), ..Looked::default() };
+            let shaped = shaped(&store, None, &head.clone().unwrap(), &Puts::default(), &mut looked).unwrap();
+            let found: Vec<&str> = shaped.iter().flat_map(|one| one.findings.iter().map(|found| found.rule)).collect();
+            assert_eq!(found, rules);
+            assert!(shaped.iter().flat_map(Shaped::warnings).all(|told| told.starts_with("the whole change: ")));
+        }
     }
 
     #[test]

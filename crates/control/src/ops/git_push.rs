@@ -12,6 +12,7 @@ mod refusals;
 mod unpack;
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::ops::ControlFlow;
@@ -24,7 +25,7 @@ use bailey_protocol::path::{BranchName, Revision, TreePath, text_of};
 use bailey_tree::{Grown, Pushed, TakenOver};
 use tokio::runtime::Handle;
 
-use super::below::{self, Below};
+use super::below::{self, Below, MAX_STEPS};
 use super::branches;
 use super::decide::blocking;
 use super::entering::{Looked, Shaped};
@@ -443,7 +444,7 @@ impl Landing {
         }
         let mut reasons = self.against_forks()?;
         let main = self.main()?;
-        let mut merges = 0;
+        let (mut merges, steps_left) = (0, Cell::new(MAX_STEPS));
         for Change { number, to, from, below } in changes {
             if reasons.iter().any(|(refused, _)| refused == number) {
                 continue;
@@ -454,7 +455,9 @@ impl Landing {
                 from.as_ref().filter(|_| merges < MAX_MERGES).and_then(|from| self.taken_over(from, to, &judged));
             merges += usize::from(taken.is_some());
             let change = (from.as_ref(), to);
-            let refusal = below.refusal_of_merge(&self.control, &one.branch, &self.store, change, taken.as_ref())?;
+            let taken = taken.as_ref();
+            let refusal =
+                below.refusal_of_merge(&self.control, &one.branch, &self.store, change, taken, &steps_left)?;
             if let Some(refusal) = refusal {
                 reasons.push((*number, with_policies(refusal.denied.to_string(), &refusal.denied.policies)));
             }

@@ -16,11 +16,19 @@ impl Control {
     /// # Errors
     /// When the tenant's own policies cannot be read: nothing is decided without them.
     pub(crate) async fn judge(&self, caller: &Caller) -> Result<Judge, ApiError> {
+        Ok(self.quiet_judge(caller).await?.before(self.decisions().witness(self.now_ms())))
+    }
+
+    /// The same, for what the caller did not ask for: it is none of what was decided.
+    ///
+    /// # Errors
+    /// As [`Control::judge`].
+    pub(crate) async fn quiet_judge(&self, caller: &Caller) -> Result<Judge, ApiError> {
         let now = self.now_ms();
         let policies = self.policies_of(&caller.principal.tenant).await?;
         let known = self.tenant_facts().of(&caller.principal.tenant);
         let principal = self.standing().narrowed(&caller.principal);
-        Ok(policies.judge(&principal, now).knowing(known).before(self.decisions().witness(now)))
+        Ok(policies.judge(&principal, now).knowing(known))
     }
 
     /// What the store knows of `path` on `branch` (none where a version is named). Of another tenant's path, and of

@@ -15,12 +15,13 @@ use bailey_policy::{PathWritePermit, StoreScope};
 use bailey_protocol::api::CommitOutcome;
 use bailey_protocol::id::{RunId, VersionId};
 use bailey_protocol::label::Label;
-use bailey_protocol::path::{BranchName, RepoId};
-use bailey_tree::{CommitMeta, Merge, Store};
+use bailey_protocol::path::{BranchName, RepoId, text_of};
+use bailey_tree::{CommitMeta, Hides, Merge, Store};
 use tokio::runtime::Handle;
 
 use super::below::Below;
 use super::labels::Carried;
+use super::unseen::Unseen;
 use crate::api_error::{ApiError, ErrorKind, mapping};
 use crate::control::{Caller, Control};
 use crate::db::{DbError, LabelRow, RefMove};
@@ -168,7 +169,7 @@ fn plan(
     let last = piece.made.last().ok_or_else(|| ApiError::internal("work without a version"))?;
     let outcome = if head == piece.base { CommitOutcome::Committed } else { CommitOutcome::Merged };
     let to = match outcome {
-        CommitOutcome::Merged => match merge(piece, head.as_ref())? {
+        CommitOutcome::Merged => match merge(control, piece, head.as_ref())? {
             Ok(merged) => merged,
             Err(conflicts) => return overlapping(control, piece, last, conflicts, on_conflict),
         },
@@ -215,10 +216,34 @@ fn plan(
 }
 
 /// Merges each version in turn, as each tells only what it changed itself.
-fn merge(piece: &Work, head: Option<&VersionId>) -> Result<Result<VersionId, Vec<String>>, ApiError> {
+fn merge(
+    control: &Control,
+    piece: &Work,
+    head: Option<&VersionId>,
+) -> Result<Result<VersionId, Vec<String>>, ApiError> {
+    let (store, branch) = (&piece.store, piece.permit.branch());
+    let unseen = match &piece.below {
+        Some(below) => Unseen::of(control, below.caller(), store.id(), branch)?,
+        None => None,
+    };
+    let hides = |inner: &[u8]| unseen.as_ref().is_some_and(|unseen| unseen.hides(inner));
+    let hidden = unseen.as_ref().map(|_| &hides as &Hides<'_>);
+    if let Some(below) = &piece.below {
+        // What a version puts as it was before is no change of its own, which must not be told either.
+        let mut moved = Vec::new();
+        for inner in below.puts().iter() {
+            let inner = text_of(inner);
+            if store.entry(head, &inner)? != store.entry(piece.base.as_ref(), &inner)? {
+                moved.push(inner.into_owned());
+            }
+        }
+        if !moved.is_empty() {
+            return Ok(Err(moved));
+        }
+    }
     let mut onto = head.cloned();
     for made in &piece.made {
-        match piece.store.merge(onto.as_ref(), made, &piece.meta)? {
+        match store.merge_unseen(onto.as_ref(), made, hidden, &piece.meta)? {
             Merge::Merged(merged) => onto = Some(merged),
             Merge::Conflict(conflicts) => return Ok(Err(conflicts)),
         }

@@ -14,12 +14,13 @@ use bailey_policy::{At, PromotePermit, ReadAction};
 use bailey_protocol::api::{Promoted, PromotionOutcome, PromotionRequest};
 use bailey_protocol::id::VersionId;
 use bailey_protocol::path::{BranchName, Revision};
-use bailey_tree::{Brought, CommitMeta, Store};
+use bailey_tree::{Brought, CommitMeta, Hides, Store};
 use tokio::runtime::Handle;
 
 use super::below::Below;
 use super::crossing::Crossing;
 use super::decide::blocking;
+use super::unseen::Unseen;
 use super::{branches, landing};
 use crate::api_error::{ApiError, Details, ErrorKind};
 use crate::control::{Caller, Control};
@@ -93,7 +94,7 @@ impl Promotion {
                 return Err(branches::missing(self.permit.target()));
             }
             self.check_again(&theirs, &runtime)?;
-            let (brought, authors) = self.store.bring(ours.as_ref(), &theirs, &self.meta())?;
+            let (brought, authors) = self.bring(ours.as_ref(), &theirs)?;
             let (version, outcome) = match (brought, &ours) {
                 (Brought::Nothing, Some(ours)) => return Ok(self.promoted(ours.clone(), PromotionOutcome::Unchanged)),
                 (Brought::Conflict(paths), _) => return Err(self.conflict(paths)),
@@ -119,6 +120,14 @@ impl Promotion {
         }
         let message = format!("branch `{}` kept moving", self.permit.target());
         Err(ApiError::new(ErrorKind::Conflict, "branch_moved", message, "Promote again."))
+    }
+
+    /// Both sides' changes. Where the caller may not read the target, also a path of which both made the same is in conflict.
+    fn bring(&self, ours: Option<&VersionId>, theirs: &VersionId) -> Result<(Brought, BTreeSet<String>), ApiError> {
+        let unseen = Unseen::of(&self.control, self.below.caller(), self.store.id(), self.permit.target())?;
+        let hides = |inner: &[u8]| unseen.as_ref().is_some_and(|unseen| unseen.hides(inner));
+        let hidden = unseen.as_ref().map(|_| &hides as &Hides<'_>);
+        Ok(self.store.bring_unseen(ours, theirs, hidden, &self.meta())?)
     }
 
     /// That it is still allowed, and that the target comes to show nothing which may not be seen on the source.

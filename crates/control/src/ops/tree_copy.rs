@@ -81,7 +81,7 @@ async fn source(
     revision: &Revision,
 ) -> Result<(Readable, Opened), ApiError> {
     let readable = Readable::new(control, caller, ReadAction::Read, from, revision).await?;
-    let read = allowed.read.as_ref().ok_or_else(|| ApiError::internal("a copy without a right to read"))?;
+    let read = allowed.read.first().ok_or_else(|| ApiError::internal("a copy without a right to read"))?;
     Ok((readable, tree_access::open(control, read).await?))
 }
 
@@ -104,10 +104,13 @@ fn go(
     let read = read.as_ref().ok_or_else(missing)?;
     readable.all(&source.store, read)?;
     if delete.is_some() && same_store {
-        return change.land(store.rename(read, source.path.inner(), path.inner(), &change.meta)?);
+        let made = store.rename(read, source.path.inner(), path.inner(), &change.meta)?;
+        change.puts_all(&made)?;
+        return change.land(made);
     }
     let from = Source { store: &source.store, version: read, inner: source.path.inner() };
     let made = store.copy(version.as_ref(), from, path.inner(), &change.meta)?;
+    change.puts_all(&made)?;
     match delete {
         None => change.land(made),
         Some(permit) => change.land_with(made, Some(taken_away(change, caller, source, permit, read)?)),

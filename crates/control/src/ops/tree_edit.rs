@@ -1,5 +1,6 @@
 //! Changing parts of a file, making folders, bringing back what was, taking in archives.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -12,7 +13,7 @@ use bailey_tree::{Merge, Patch};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::below::Below;
+use super::below::{Below, MAX_CHANGED};
 use super::decide::blocking;
 use super::readable::Readable;
 use super::tree_access::{self, Opened};
@@ -115,21 +116,29 @@ pub async fn restore(control: &Control, caller: &Caller, ask: WriteAsk, from: Ve
         let Opened { store, path, version } = &change.opened;
         change.kept(&from)?;
         readable.all(store, &from)?;
-        Ok(store.restore(version.as_ref(), path.inner(), &from, &change.meta)?)
+        let made = store.restore(version.as_ref(), path.inner(), &from, &change.meta)?;
+        change.puts_all(&made)?;
+        Ok(made)
     })
     .await
 }
 
-/// Takes back what one version changed at and below a path.
+/// Takes back what one version changed at and below a path. It takes the right to read what is there now as well, since it
+/// tells whether that is still what the version made of it.
 ///
 /// # Errors
-/// When reading what was or changing what is is denied, at the path or below, or what the version changed was changed
+/// When reading what was or is or changing it is denied, at the path or below, or what the version changed was changed
 /// again since.
 pub async fn revert(control: &Control, caller: &Caller, ask: WriteAsk, undone: VersionId) -> Result<Written, ApiError> {
     let then = Revision::Version(undone.clone());
-    let allowed = may_write_and_read(control, caller, &ask, &then).await?;
+    let mut allowed = may_write_and_read(control, caller, &ask, &then).await?;
+    let now = Revision::Branch(ask.branch.clone());
+    let read = control.may_read(caller, ReadAction::Read, &ask.path, &now).await;
+    allowed.read.push(control.failure_audited(caller, allowed.grants(), read).await?);
     let readable = Readable::new(control, caller, ReadAction::Read, &ask.path, &then).await;
     let readable = control.failure_audited(caller, allowed.grants(), readable).await?;
+    let readable_now = Readable::new(control, caller, ReadAction::Read, &ask.path, &now).await;
+    let readable_now = control.failure_audited(caller, allowed.grants(), readable_now).await?;
     let below = Below::writes_and_deletes(caller, vec![ask.path.clone()]);
     change(control, caller, allowed, ask, Some(below), "Revert", move |change| {
         let Opened { store, path, version } = &change.opened;
@@ -137,6 +146,7 @@ pub async fn revert(control: &Control, caller: &Caller, ask: WriteAsk, undone: V
         change.kept(&undone)?;
         let before = store.history(&undone, "", 1, None)?.0.pop().and_then(|info| info.parents.into_iter().next());
         readable.changed(store, before.as_ref(), &undone)?;
+        readable_now.changed(store, before.as_ref(), &undone)?;
         match store.revert(head, path.inner(), &undone, &change.meta)? {
             Merge::Merged(made) => Ok(made),
             Merge::Conflict(paths) => Err(conflict(&paths)),
@@ -181,7 +191,15 @@ pub async fn extract(
             let Opened { store, path, version } = &change.opened;
             change.check(store, version.as_ref())?;
             let (base, inner) = (version.as_ref(), path.inner());
-            let done = store.extract(base, inner, format, &mut content, &limits, &change.meta)?;
+            let (unseen, mut puts) = (change.unseen()?, BTreeSet::new());
+            let mut tell = |path: &[u8]| {
+                if puts.len() <= MAX_CHANGED && unseen.as_ref().is_some_and(|unseen| unseen.hides(path)) {
+                    puts.insert(path.to_vec());
+                }
+            };
+            let meta = &change.meta;
+            let done = store.extract_telling(base, inner, format, &mut content, &limits, meta, &mut tell)?;
+            change.puts(puts);
             let made = done.version.ok_or_else(|| ApiError::internal("no version of an archive"))?;
             let Written { answer, entry } = change.land(made)?;
             let notice =

@@ -1,5 +1,6 @@
 //! Changing a tree without a run.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,12 +11,13 @@ use bailey_protocol::path::{BranchName, Revision, TreePath};
 use bailey_tree::{CommitMeta, Entry, Store, Upload};
 use tokio::runtime::Handle;
 
-use super::below::Below;
+use super::below::{Below, MAX_CHANGED};
 use super::decide::blocking;
 use super::entering;
 use super::labels::Carried;
 use super::landing::{self, Landed, OnConflict, Work};
 use super::tree_access::{self, Opened};
+use super::unseen::Unseen;
 use crate::api_error::{ApiError, ErrorKind};
 use crate::control::{Caller, Control};
 use crate::pipe::PipeReader;
@@ -91,6 +93,7 @@ pub async fn write(
             let (base, inner) = (version.as_ref(), path.inner());
             let upload = Upload { content: &mut content, length, max_bytes: max };
             let made = store.write_upload(base, inner, upload, executable, &change.meta)?;
+            change.puts_all(&made)?;
             change.land(made)
         })
         .await
@@ -133,16 +136,16 @@ pub(super) struct Allowed {
     /// To take away where it was.
     pub(super) delete: Option<Arc<PathWritePermit>>,
     /// To read what it is made of.
-    pub(super) read: Option<PathReadPermit>,
+    pub(super) read: Vec<PathReadPermit>,
 }
 
 impl Allowed {
     pub(super) fn to(write: PathWritePermit) -> Self {
-        Self { write: Arc::new(write), delete: None, read: None }
+        Self { write: Arc::new(write), delete: None, read: Vec::new() }
     }
 
     pub(super) fn reading(write: PathWritePermit, read: PathReadPermit) -> Self {
-        Self { read: Some(read), ..Self::to(write) }
+        Self { read: vec![read], ..Self::to(write) }
     }
 
     pub(super) fn grants(&self) -> impl Iterator<Item = &Grant> {
@@ -270,17 +273,54 @@ impl Change {
         tree_access::kept(&self.control, &self.opened.store, version)
     }
 
+    /// Takes note of what is at the path and below it in `made`, where the caller may not read that on the branch.
+    pub(super) fn puts_all(&self, made: &VersionId) -> Result<(), ApiError> {
+        let Opened { store, path, .. } = &self.opened;
+        let Some(unseen) = self.unseen()? else { return Ok(()) };
+        let mut puts = BTreeSet::new();
+        let at = path.inner_bytes();
+        if unseen.hides(&at) {
+            puts.insert(at.to_vec());
+        }
+        if store.entry(Some(made), path.inner())?.is_some_and(|entry| entry.kind == EntryKind::Directory) {
+            store.each_path(Some(made), path.inner(), &mut |below| {
+                let inner = if at.is_empty() { below.to_vec() } else { [&*at, below].join(&b'/') };
+                if unseen.hides(&inner) {
+                    puts.insert(inner);
+                }
+                puts.len() <= MAX_CHANGED
+            })?;
+        }
+        self.below.puts().tell(puts);
+        Ok(())
+    }
+
+    /// Takes note of what an archive puts.
+    pub(super) fn puts(&self, paths: BTreeSet<Vec<u8>>) {
+        self.below.puts().tell(paths);
+    }
+
+    /// What of the branch the caller may not read.
+    pub(super) fn unseen(&self) -> Result<Option<Unseen<'_>>, ApiError> {
+        Unseen::of(&self.control, self.below.caller(), self.opened.store.id(), self.permit.branch())
+    }
+
     /// Lands `made` on the branch.
     pub(super) fn land(&self, made: VersionId) -> Result<Written, ApiError> {
         self.land_with(made, None)
     }
 
     /// Lands `made` on the branch, together with a version of another store.
-    pub(super) fn land_with(&self, made: VersionId, other: Option<Work>) -> Result<Written, ApiError> {
+    pub(super) fn land_with(&self, mut made: VersionId, other: Option<Work>) -> Result<Written, ApiError> {
         let Opened { store, version, .. } = &self.opened;
-        if other.is_none() && version.as_ref() == Some(&made) {
-            // Nothing changed, and nothing moves.
-            return self.written(self.permit.branch().clone(), made);
+        if version.as_ref() == Some(&made) {
+            if !self.below.puts().is_empty() {
+                // Who may not read what is there does not learn that it is what was put.
+                made = store.same_again(&made, &self.meta)?;
+            } else if other.is_none() {
+                // Nothing changed, and nothing moves.
+                return self.written(self.permit.branch().clone(), made);
+            }
         }
         let (base, below, meta) = (version.clone(), Some(self.below.clone()), self.meta.clone());
         let permit = Arc::clone(&self.permit);

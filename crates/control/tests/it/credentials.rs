@@ -14,7 +14,7 @@ use crate::world::World;
 const REFUSE: &str = include_str!("../../../../examples/policies/credential-shaped.cedar");
 
 /// Put together here, so that none lies in the repository.
-fn credential() -> String {
+pub fn credential() -> String {
     let letters: Vec<char> = ('a'..='z').chain('A'..='Z').chain('0'..='9').collect();
     let noise: String = (0..36).map(|n| letters[(n * 37 + n * n * 11) % letters.len()]).collect();
     format!("gh{}_{noise}", 'p')

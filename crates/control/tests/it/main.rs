@@ -28,6 +28,7 @@ mod newest;
 mod node;
 mod oidc;
 mod openapi;
+mod oracle;
 mod policy;
 mod restart;
 mod run_commit;

@@ -65,6 +65,25 @@ impl Store {
         limits: &ExtractLimits,
         meta: &CommitMeta,
     ) -> Result<Extracted, TreeError> {
+        self.extract_telling(base, inner, format, content, limits, meta, &mut |_path| {})
+    }
+
+    /// The same, which tells each path of a file or link that the archive puts, from the store's root and in its real
+    /// bytes, whether or not it is there already.
+    ///
+    /// # Errors
+    /// As [`Store::extract`].
+    #[expect(clippy::too_many_arguments, reason = "those of the plain form, and who is told")]
+    pub fn extract_telling(
+        &self,
+        base: Option<&VersionId>,
+        inner: &str,
+        format: Format,
+        content: &mut dyn Read,
+        limits: &ExtractLimits,
+        meta: &CommitMeta,
+        tell: &mut dyn FnMut(&[u8]),
+    ) -> Result<Extracted, TreeError> {
         let real = bytes_of(inner);
         let mount = path::parse_inner(&real)?;
         let root = self.root_of(base)?;
@@ -80,6 +99,7 @@ impl Store {
             room: Room::below(self.id(), inner),
             mount,
             limits,
+            tell,
             done: Extracted { version: None, members: 0, bytes: 0, notices: Vec::new(), more_notices: 0 },
         };
         if !intake.mount.is_empty() {
@@ -106,6 +126,7 @@ struct Intake<'a> {
     room: Room,
     mount: Vec<&'a [u8]>,
     limits: &'a ExtractLimits,
+    tell: &'a mut dyn FnMut(&[u8]),
     done: Extracted,
 }
 
@@ -219,6 +240,7 @@ impl Intake<'_> {
             if matches!(standing, Standing::Folder) {
                 return Err(refuse(&path, "a folder is in its place"));
             }
+            (intake.tell)(&names.join(&b'/'));
             intake.edits.put(&names, mode, id).map_err(|fault| edit_fault(&path, fault))
         };
         match (kind, id) {

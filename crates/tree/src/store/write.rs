@@ -79,6 +79,15 @@ impl Store {
         }
     }
 
+    /// A version that holds what `base` holds: for a change of which nobody is to learn that it changed nothing.
+    ///
+    /// # Errors
+    /// When there is no such base here, or storage fails.
+    pub fn same_again(&self, base: &VersionId, meta: &CommitMeta) -> Result<VersionId, TreeError> {
+        let root = self.root_of(Some(base))?;
+        Staging::begin(self.objects())?.commit(&root, &parents_of(Some(base)), meta)
+    }
+
     /// Removes what is at `inner`; its folder stays, even if empty. `None` when nothing was there.
     ///
     /// # Errors
