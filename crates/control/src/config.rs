@@ -134,7 +134,7 @@ pub struct RunConfig {
     pub queued_for: Duration,
     /// Answers with a run's events that one tenant may read at once.
     pub streams_per_tenant: usize,
-    /// Bytes that the event logs of runs that are over may hold together; beyond it the oldest go.
+    /// Bytes that the event logs of runs that are over may hold together; beyond it those go of the tenants that hold most, the oldest first.
     pub log_bytes: u64,
 }
 

@@ -23,7 +23,7 @@ use std::fmt;
 use std::pin::Pin;
 
 use bailey_policy::{Principal, RunCreatePermit, RunFacts, RunListPermit, RunReadPermit, StoreScope};
-use bailey_protocol::id::{RunId, VersionId};
+use bailey_protocol::id::{RunId, TenantId, VersionId};
 use bailey_protocol::path::BranchName;
 
 pub use crate::standing::Rights;
@@ -97,7 +97,7 @@ pub trait Db: AuditDb + IdentityDb + PolicyDb + TenantDb + TreeDb + UsageDb + fm
 
     /// At start: ends every run that an earlier life of this server left running with `node_restarted`, and says
     /// which they were, so that their events get their ending too.
-    fn abandon_running(&self, now_ms: u64) -> DbFuture<'_, Vec<RunId>>;
+    fn abandon_running(&self, now_ms: u64) -> DbFuture<'_, Vec<(TenantId, RunId)>>;
 
     /// The version that the scope's revision names: a branch's head (`None` while it has none), or the version itself,
     /// of which the store has to say whether it holds it.

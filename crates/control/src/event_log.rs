@@ -1,4 +1,4 @@
-//! The events of each run, one file per run, one JSON line per event.
+//! The events of each run, one file per run in a folder per tenant, one JSON line per event.
 //!
 //! The run's owner appends; any number of readers follow by offset. A reader that is slow, or gone, costs neither
 //! memory nor the run's pace: the file is the buffer. Line `n` holds the event with sequence number `n`.
@@ -16,13 +16,15 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use bailey_protocol::api::{RunEvent, RunEventKind};
-use bailey_protocol::id::RunId;
+use bailey_protocol::id::{RunId, TenantId};
 use bailey_protocol::limits::MAX_EVENT_LINE;
 use tokio::sync::watch;
 
 pub use reader::{Batch, EventReader};
 pub use writer::EventWriter;
 
+/// What a log's name ends in, after the run's id.
+const SUFFIX: &str = ".ndjson";
 /// Bytes read at once.
 const CHUNK: usize = 64 * 1024;
 
@@ -91,7 +93,7 @@ impl EventLogs {
     /// # Errors
     /// When it cannot be made.
     pub fn open(folder: &Path) -> Result<Self, EventLogError> {
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(EventLogError::MakeFolder)?;
+        make_folder(folder)?;
         Ok(Self { folder: folder.to_owned(), completing: Arc::default(), unseen: Arc::default() })
     }
 
@@ -99,14 +101,8 @@ impl EventLogs {
     ///
     /// # Errors
     /// When a log of that name exists or the file cannot be made.
-    pub fn create(&self, run: &RunId) -> Result<EventWriter, EventLogError> {
-        let file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(self.path(run))
-            .map_err(|cause| EventLogError::Open { run: run.clone(), cause })?;
+    pub fn create(&self, tenant: &TenantId, run: &RunId) -> Result<EventWriter, EventLogError> {
+        let file = self.open_to_append(tenant, run, OpenOptions::new().create_new(true))?;
         Ok(EventWriter::new(file, 0, 0))
     }
 
@@ -114,8 +110,8 @@ impl EventLogs {
     ///
     /// # Errors
     /// When the file cannot be removed.
-    pub fn remove(&self, run: &RunId) -> Result<(), EventLogError> {
-        match std::fs::remove_file(self.path(run)) {
+    pub fn remove(&self, tenant: &TenantId, run: &RunId) -> Result<(), EventLogError> {
+        match std::fs::remove_file(self.path(tenant, run)) {
             Err(cause) if cause.kind() != std::io::ErrorKind::NotFound => {
                 Err(EventLogError::Remove { run: run.clone(), cause })
             }
@@ -128,26 +124,26 @@ impl EventLogs {
     ///
     /// # Errors
     /// When the file cannot be read, cut, made or appended to.
-    pub fn complete(&self, run: &RunId, time_ms: u64, last: RunEventKind) -> Result<Progress, EventLogError> {
+    pub fn complete(
+        &self,
+        tenant: &TenantId,
+        run: &RunId,
+        time_ms: u64,
+        last: RunEventKind,
+    ) -> Result<Progress, EventLogError> {
         let _turn = self.completing.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(tail) = self.tail(run)?
+        if let Some(tail) = self.tail(tenant, run)?
             && tail.over
         {
             return Ok(Progress { bytes: tail.bytes, over: true });
         }
-        let mut writer = self.recover(run)?;
+        let mut writer = self.recover(tenant, run)?;
         writer.append_blocking(time_ms, vec![last])?;
         Ok(*writer.progress().borrow())
     }
 
-    fn recover(&self, run: &RunId) -> Result<EventWriter, EventLogError> {
-        let file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(self.path(run))
-            .map_err(|cause| EventLogError::Open { run: run.clone(), cause })?;
+    fn recover(&self, tenant: &TenantId, run: &RunId) -> Result<EventWriter, EventLogError> {
+        let file = self.open_to_append(tenant, run, OpenOptions::new().create(true))?;
         let tail = Tail::of(&file)?;
         file.set_len(tail.bytes).map_err(EventLogError::Append)?;
         Ok(EventWriter::new(file, tail.bytes, tail.seq))
@@ -159,29 +155,41 @@ impl EventLogs {
     /// When the file cannot be opened.
     pub fn follow(
         &self,
+        tenant: &TenantId,
         run: &RunId,
         after: u64,
         progress: watch::Receiver<Progress>,
     ) -> Result<EventReader, EventLogError> {
-        Ok(EventReader::new(self.open_to_read(run)?, after, progress))
+        Ok(EventReader::new(self.open_to_read(tenant, run)?, after, progress))
     }
 
     /// What a log holds; `None` when there is no file.
-    fn tail(&self, run: &RunId) -> Result<Option<Tail>, EventLogError> {
-        match self.open_to_read(run) {
+    fn tail(&self, tenant: &TenantId, run: &RunId) -> Result<Option<Tail>, EventLogError> {
+        match self.open_to_read(tenant, run) {
             Ok(file) => Tail::of(&file).map(Some),
             Err(EventLogError::Open { cause, .. }) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(other) => Err(other),
         }
     }
 
-    fn open_to_read(&self, run: &RunId) -> Result<File, EventLogError> {
-        File::open(self.path(run)).map_err(|cause| EventLogError::Open { run: run.clone(), cause })
+    fn open_to_read(&self, tenant: &TenantId, run: &RunId) -> Result<File, EventLogError> {
+        File::open(self.path(tenant, run)).map_err(|cause| EventLogError::Open { run: run.clone(), cause })
     }
 
-    fn path(&self, run: &RunId) -> PathBuf {
-        self.folder.join(format!("{run}.ndjson"))
+    fn path(&self, tenant: &TenantId, run: &RunId) -> PathBuf {
+        self.folder.join(tenant.as_str()).join(format!("{run}{SUFFIX}"))
     }
+
+    fn open_to_append(&self, tenant: &TenantId, run: &RunId, options: &mut OpenOptions) -> Result<File, EventLogError> {
+        let path = self.path(tenant, run);
+        make_folder(&self.folder.join(tenant.as_str()))?;
+        let file = options.read(true).append(true).mode(0o600).open(path);
+        file.map_err(|cause| EventLogError::Open { run: run.clone(), cause })
+    }
+}
+
+fn make_folder(folder: &Path) -> Result<(), EventLogError> {
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(EventLogError::MakeFolder)
 }
 
 /// The end of a log as it lies on disk.

@@ -266,7 +266,8 @@ pub(crate) async fn runs_left_running_end_as_node_restarted(dir: &Path, open: Op
     db.end_run(&may_run(&ana), &run_id(3), exited(0), vec![], 4).await.unwrap();
     drop(db);
     let db = open(dir);
-    assert_eq!(db.abandon_running(10).await.unwrap(), [run_id(1), run_id(2)]);
+    let lost = [(ana.tenant.clone(), run_id(1)), (eve.tenant.clone(), run_id(2))];
+    assert_eq!(db.abandon_running(10).await.unwrap(), lost);
     for (who, run) in [(&ana, run_id(1)), (&eve, run_id(2))] {
         let record = read(&*db, who, &run).await.unwrap();
         assert_eq!((record.summary().ending, record.ended_ms), (Some(Ending::NodeRestarted), Some(10)));

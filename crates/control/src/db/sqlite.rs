@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bailey_policy::{Principal, RunCreatePermit, RunFacts, RunListPermit, RunOrigin, RunReadPermit, StoreScope};
-use bailey_protocol::id::{RunId, VersionId};
+use bailey_protocol::id::{RunId, TenantId, VersionId};
 use bailey_protocol::path::{BranchName, Revision};
 
 use super::{
@@ -134,7 +134,7 @@ impl Db for Sqlite {
         self.reader.call("list runs", move |db| runs::list(db, &tenant, &user, limit.min(MAX_PAGE), after.as_ref()))
     }
 
-    fn abandon_running(&self, now_ms: u64) -> DbFuture<'_, Vec<RunId>> {
+    fn abandon_running(&self, now_ms: u64) -> DbFuture<'_, Vec<(TenantId, RunId)>> {
         self.writer.call("end abandoned runs", move |db| runs::abandon(db, now_ms))
     }
 

@@ -141,9 +141,9 @@ mod tests {
     async fn broken(while_it_is_read: impl AsyncFn(EventReader, crate::event_log::EventWriter)) {
         let folder = tempfile::tempdir().unwrap();
         let logs = crate::event_log::EventLogs::open(folder.path()).unwrap();
-        let run = bailey_protocol::id::RunId::mint(1, [7; 10]);
-        let writer = logs.create(&run).unwrap();
-        let reader = logs.follow(&run, 0, writer.progress()).unwrap();
+        let (tenant, run) = ("acme".parse().unwrap(), bailey_protocol::id::RunId::mint(1, [7; 10]));
+        let writer = logs.create(&tenant, &run).unwrap();
+        let reader = logs.follow(&tenant, &run, 0, writer.progress()).unwrap();
         while_it_is_read(reader, writer).await;
     }
 

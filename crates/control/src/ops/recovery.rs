@@ -15,9 +15,9 @@ pub(crate) async fn end_lost_runs(control: &Control) -> Result<(), ApiError> {
     tracing::warn!(runs = lost.len(), "runs of an earlier life are over");
     let logs = control.logs().clone();
     blocking(move || {
-        for run in lost {
+        for (tenant, run) in lost {
             // A log that cannot be completed now is completed for its first reader.
-            if let Err(error) = logs.complete(&run, now, RunEnd::node_restarted().into()) {
+            if let Err(error) = logs.complete(&tenant, &run, now, RunEnd::node_restarted().into()) {
                 tracing::warn!(%run, error = &error as &dyn std::error::Error, "the end is not in the log");
             }
         }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use bailey_policy::RunCreatePermit;
 use bailey_protocol::api::{RunEventKind, RunResult, Usage};
-use bailey_protocol::id::{RunId, UserId};
+use bailey_protocol::id::{RunId, TenantId, UserId};
 use bailey_protocol::node::{Ending, NodeFault, NodeFaultKind, RunStarted, RunStopped, RunUpdate};
 use bailey_protocol::path::RepoId;
 use bailey_protocol::wall::WallReason;
@@ -51,7 +51,7 @@ async fn trim_logs(control: &Control, grown: u64) {
     let (logs, live) = (control.logs().clone(), control.live().clone());
     match blocking(move || Ok(logs.trim(budget, |run| live.get(run).is_some())?)).await {
         Ok(0) => {}
-        Ok(removed) => tracing::info!(removed, "oldest event logs removed"),
+        Ok(removed) => tracing::info!(removed, "event logs removed, the oldest of whoever has most"),
         Err(error) => tracing::error!(cause = error.cause_chain(), "event logs cannot be kept within their budget"),
     }
 }
@@ -102,19 +102,19 @@ pub(super) struct Going {
 
 impl RunLog {
     /// Starts the log of a run that is about to be recorded.
-    pub(super) async fn open(control: &Control, run: &RunId) -> Result<Self, ApiError> {
-        let (logs, name) = (control.logs().clone(), run.clone());
-        let writer = blocking(move || Ok(logs.create(&name)?)).await?;
+    pub(super) async fn open(control: &Control, tenant: &TenantId, run: &RunId) -> Result<Self, ApiError> {
+        let (logs, of, name) = (control.logs().clone(), tenant.clone(), run.clone());
+        let writer = blocking(move || Ok(logs.create(&of, &name)?)).await?;
         let cancel = control.run_cancellation();
         let live = LiveRun { progress: writer.progress(), cancel: cancel.clone() };
         Ok(Self { _listed: control.live().list(run, live), cancel, writer })
     }
 
     /// Takes the log of a run away that was not recorded.
-    pub(super) async fn discard(self, control: &Control, run: &RunId) {
+    pub(super) async fn discard(self, control: &Control, tenant: &TenantId, run: &RunId) {
         drop(self);
-        let (logs, name) = (control.logs().clone(), run.clone());
-        if let Err(error) = blocking(move || Ok(logs.remove(&name)?)).await {
+        let (logs, of, name) = (control.logs().clone(), tenant.clone(), run.clone());
+        if let Err(error) = blocking(move || Ok(logs.remove(&of, &name)?)).await {
             tracing::warn!(%run, cause = error.cause_chain(), "an empty log is left");
         }
     }

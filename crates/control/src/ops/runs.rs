@@ -141,7 +141,7 @@ async fn record(
     let run = control.mint_run()?;
     let command = planned.command.join(" ");
     let new = NewRun { run: run.clone(), command, mounts, created_ms: control.now_ms(), idempotency, audit };
-    let log = RunLog::open(control, &run).await?;
+    let log = RunLog::open(control, &caller.principal.tenant, &run).await?;
     match control.db().create_run(permit, new).await {
         Ok(RunCreated::New) => {
             let reason = planned.reason;
@@ -150,11 +150,11 @@ async fn record(
             Ok(Recorded::New(Box::new(Ready { spec, caller, reason, slices, slot, log }), room))
         }
         Ok(RunCreated::Replayed(first)) => {
-            log.discard(control, &run).await;
+            log.discard(control, &caller.principal.tenant, &run).await;
             Ok(Recorded::Before(first))
         }
         Err(error) => {
-            log.discard(control, &run).await;
+            log.discard(control, &caller.principal.tenant, &run).await;
             Err(error.into())
         }
     }
@@ -179,7 +179,7 @@ pub async fn follow(control: &Control, caller: &Caller, created: Created) -> Res
     let (Some(progress), Some(room)) = (created.progress, created.room) else {
         return events(control, caller, &created.run, 0).await;
     };
-    let events = control.logs().follow(&created.run, 0, progress)?;
+    let events = control.logs().follow(&caller.principal.tenant, &created.run, 0, progress)?;
     // Whoever made it may see it, whatever it was given.
     let origin = Some(RunOrigin { credential: caller.principal.credential.clone(), mounts: Vec::new() });
     let facts = RunFacts::plain(created.run, caller.principal.tenant.clone(), caller.principal.user.clone());
@@ -197,16 +197,17 @@ pub async fn events(control: &Control, caller: &Caller, run: &RunId, after: u64)
         let room = control.streams().enter(Stream::Run, &caller.principal.tenant)?;
         // Looked at first: what is not going any more has its end in the database.
         if let Some(live) = control.live().get(run) {
-            return Ok((control.logs().follow(run, after, live.progress)?, room));
+            return Ok((control.logs().follow(&facts.tenant, run, after, live.progress)?, room));
         }
         let record = control.db().run(&permit).await?.ok_or_else(ApiError::run_not_found)?;
         let Some(end) = record.end else {
             return Err(ApiError::internal("a run that is not going has no end"));
         };
         let (logs, run, time_ms) = (control.logs().clone(), run.clone(), record.ended_ms.unwrap_or(record.created_ms));
+        let tenant = facts.tenant.clone();
         blocking(move || {
-            let progress = logs.complete(&run, time_ms, end.into())?;
-            Ok((logs.follow(&run, after, watch::channel(progress).1)?, room))
+            let progress = logs.complete(&tenant, &run, time_ms, end.into())?;
+            Ok((logs.follow(&tenant, &run, after, watch::channel(progress).1)?, room))
         })
         .await
     };

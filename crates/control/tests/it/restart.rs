@@ -55,7 +55,7 @@ async fn a_log_that_lost_its_end_is_completed_from_the_database() {
     let ana = world.client("acme", "ana");
     let answer = ana.run(json!({"command": ["true"]})).await;
     let run = answer.header("bailey-run").to_owned();
-    let log = world.folder.path().join(format!("runs/{run}.ndjson"));
+    let log = world.folder.path().join(format!("runs/acme/{run}.ndjson"));
     let whole = std::fs::read(&log).unwrap();
     for keep in [0, 10, whole.len() - 1] {
         std::fs::write(&log, &whole[..keep]).unwrap();

@@ -178,7 +178,7 @@ async fn d11_a_key_used_at_the_same_time_makes_one_run() {
         let RunEventKind::Started { reason: WallReason::Requested, .. } = events[0].kind else { panic!("{events:?}") };
     }
     // No request left a log of its own beside that of the run.
-    let logs = std::fs::read_dir(world.folder.path().join("runs")).unwrap().count();
+    let logs = std::fs::read_dir(world.folder.path().join("runs/acme")).unwrap().count();
     assert_eq!(logs, world.node.seen.lock().unwrap().len());
 }
 

@@ -140,7 +140,7 @@ async fn everything_ends(world: &World, end: impl AsyncFnOnce(), again: impl Asy
     busy.with(&key, &runs[1]).await;
     busy.upload(&token);
     for run in &runs {
-        let log = world.folder.path().join(format!("runs/{run}.ndjson"));
+        let log = world.folder.path().join(format!("runs/acme/{run}.ndjson"));
         busy.0.push(("run", tokio::spawn(log_ends(log))));
     }
     tokio::time::sleep(Duration::from_millis(200)).await;

@@ -127,14 +127,15 @@ pub(super) fn list(
     rows.map(|row| record(row?)).collect()
 }
 
-pub(super) fn abandon(db: &Connection, now_ms: u64) -> Result<Vec<RunId>, DbFault> {
+pub(super) fn abandon(db: &Connection, now_ms: u64) -> Result<Vec<(TenantId, RunId)>, DbFault> {
     let mut change =
-        db.prepare_cached("UPDATE runs SET ended_ms = ?1, outcome = ?2 WHERE outcome IS NULL RETURNING id")?;
-    let ids =
-        change.query_map(params![stored(now_ms), json(&RunEnd::node_restarted())?], |row| row.get::<_, String>(0))?;
-    let mut ids: Vec<RunId> = ids.map(|id| parse(&id?)).collect::<Result<_, DbFault>>()?;
-    ids.sort_unstable();
-    Ok(ids)
+        db.prepare_cached("UPDATE runs SET ended_ms = ?1, outcome = ?2 WHERE outcome IS NULL RETURNING tenant, id")?;
+    let both = |row: &rusqlite::Row<'_>| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?));
+    let rows = change.query_map(params![stored(now_ms), json(&RunEnd::node_restarted())?], both)?;
+    let parsed = rows.map(|row| row.map_err(DbFault::from).and_then(|(tenant, id)| Ok((parse(&tenant)?, parse(&id)?))));
+    let mut runs: Vec<(TenantId, RunId)> = parsed.collect::<Result<_, DbFault>>()?;
+    runs.sort_unstable();
+    Ok(runs)
 }
 
 /// At most 200 bytes of a command line, whole characters only.

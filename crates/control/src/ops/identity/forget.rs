@@ -103,7 +103,8 @@ async fn carry_out(control: &Control, scope: ForgetScope, receipt: AuditEntry) -
     let runs = control.db().runs_of(&scope).await?;
     until(|| std::future::ready(Ok(runs.iter().all(|run| control.live().get(run).is_none())))).await?;
     let logs = control.logs().clone();
-    blocking(move || runs.iter().try_for_each(|run| Ok(logs.remove(run)?))).await?;
+    let of = tenant.clone();
+    blocking(move || runs.iter().try_for_each(|run| Ok(logs.remove(&of, run)?))).await?;
     remove_store(control, &RepoId { tenant: tenant.clone(), user: Some(user.clone()) }).await?;
     // What waits to be written is written now, so that it goes with the rest.
     control.write_decisions().await;
