@@ -27,7 +27,7 @@ pub(crate) mod userns;
 
 use std::os::fd::OwnedFd;
 
-use bailey_protocol::id::SandboxId;
+use bailey_protocol::id::{SandboxId, ShareTag};
 use bailey_protocol::jail::StopFacts;
 use bailey_sys::process::Child;
 
@@ -61,6 +61,8 @@ pub(crate) struct Cage {
     pub(crate) sandbox: SandboxId,
     /// Where it is in its life.
     pub(crate) phase: Phase,
+    /// Whose CPU time it takes, once it was claimed.
+    pub(crate) share: Option<ShareTag>,
     /// Its host uids.
     pub(crate) base: Base,
     /// Its cgroups and the limits in force.

@@ -6,6 +6,7 @@
 mod events;
 mod removal;
 mod requests;
+mod shares;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;

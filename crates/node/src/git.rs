@@ -29,6 +29,7 @@ use crate::agent::{Agent, Exec, ExecEvent, Program, feed_from};
 use crate::fault;
 use crate::machine::Machine;
 use crate::node::Host;
+use crate::share;
 use crate::wall::{BoxFuture, ClaimMount, ClaimOrder};
 
 /// Opens the folder of a bare repository (`O_PATH`), which is made if missing.
@@ -142,7 +143,8 @@ async fn claim_whole(host: &Host, spec: &GitSpec) -> Result<Claimed, NodeFault> 
     };
     let deadline = Instant::now() + Duration::from_millis(spec.limits.timeout_ms);
     let mounts = vec![ClaimMount { at: repo_path(), writable: false, lower }];
-    let claiming = machine.hold().wall().claim(machine.sandbox(), ClaimOrder { limits: spec.limits, mounts });
+    let order = ClaimOrder { share: share::of(&spec.tenant), limits: spec.limits, mounts };
+    let claiming = machine.hold().wall().claim(machine.sandbox(), order);
     claiming.await.map_err(|cause| fault::of_wall(&cause, "mount the repository"))?;
     Ok(Claimed { machine, deadline })
 }

@@ -7,8 +7,8 @@
 //!
 //! Start with [`node`], then [`lifecycle`] (what may follow what) and [`run`] (the task that carries it out). Below
 //! them: [`wall`] (what isolates), [`jail`] (how a cage is asked for), [`transport`] and [`agent`] (how the guest is
-//! spoken to), [`machine`] and [`pool`] (parked sandboxes), [`checkout`] (slices of the tree as folders), and [`git`]
-//! (stock git over a repository).
+//! spoken to), [`machine`] and [`pool`] (parked sandboxes), `share` (whose CPU time one takes), [`checkout`] (slices of
+//! the tree as folders), and [`git`] (stock git over a repository).
 #![cfg_attr(not(test), deny(clippy::indexing_slicing, clippy::string_slice))]
 
 pub mod agent;
@@ -21,6 +21,7 @@ pub mod machine;
 pub mod node;
 pub mod pool;
 pub mod run;
+mod share;
 pub mod tasks;
 pub mod transport;
 pub mod wall;

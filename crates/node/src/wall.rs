@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use bailey_protocol::id::{SandboxId, TemplateDigest};
+use bailey_protocol::id::{SandboxId, ShareTag, TemplateDigest};
 use bailey_protocol::jail::StopFacts;
 use bailey_protocol::limits::Limits;
 use bailey_protocol::path::SandboxPath;
@@ -87,6 +87,8 @@ pub struct Parked {
 /// What a claim gives to a parked sandbox.
 #[derive(Debug, Clone)]
 pub struct ClaimOrder {
+    /// Whose CPU time it takes.
+    pub share: ShareTag,
     /// What it may use from now on.
     pub limits: Limits,
     /// Its slices, in the order of the spec.

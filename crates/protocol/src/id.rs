@@ -135,6 +135,13 @@ string_newtype!(
 );
 
 string_newtype!(
+    /// Whose CPU time a sandbox takes, as the jail knows it: a name that says nothing of the tenant behind it, 32
+    /// lower-case hex digits.
+    ShareTag, "share tag", "use 32 lower-case hex digits",
+    |s| s.len() == 32 && is_lower_hex(s)
+);
+
+string_newtype!(
     /// A version of a tree: the id of a git commit, 40 lower-case hex digits.
     VersionId, "version id", "use 40 lower-case hex digits",
     |s| s.len() == 40 && is_lower_hex(s)

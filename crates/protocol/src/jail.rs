@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::id::{SandboxId, TemplateDigest};
+use crate::id::{SandboxId, ShareTag, TemplateDigest};
 use crate::limits::Limits;
 use crate::path::SandboxPath;
 
@@ -105,9 +105,10 @@ pub enum JailOp {
     /// Build a cage and start its agent; it knows no tenant. Answer: [`JailAnswer::Parked`] with two descriptors:
     /// the host's end of the agent's stream, and a pidfd of the cage's PID 1.
     Park { sandbox: SandboxId, template: TemplateDigest, limits: Limits },
-    /// Give a parked cage its limits and its slices. Attached: for each mount, in order, a directory descriptor of
-    /// its lower layer (`O_PATH`), owned by the server's uid (by root when attached). Answer: [`JailAnswer::Claimed`].
-    Claim { sandbox: SandboxId, limits: Limits, mounts: Vec<CageMount> },
+    /// Give a parked cage its limits and its slices. All cages of one `share` have as much CPU time together as one of
+    /// another, where there is not enough. Attached: for each mount, in order, a directory descriptor of its lower layer
+    /// (`O_PATH`), owned by the server's uid (by root when attached). Answer: [`JailAnswer::Claimed`].
+    Claim { sandbox: SandboxId, share: ShareTag, limits: Limits, mounts: Vec<CageMount> },
     /// Kill every process in the cage, PID 1 included, and wait until none is left. Answer: [`JailAnswer::Stopped`].
     Stop { sandbox: SandboxId },
     /// After `Stop`: start a collector over one writable mount. Answer: [`JailAnswer::Collecting`] with one

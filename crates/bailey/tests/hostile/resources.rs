@@ -192,6 +192,36 @@ fn r10_a_timeout_kills_everything_however_stubborn() {
 }
 
 #[test]
+fn r25_a_tenants_many_spinning_runs_leave_another_its_share_of_the_processors() {
+    // As many as a tenant may have at once.
+    const MANY: usize = 64;
+    // Alone it takes as long as it needs; beside one who wants everything, fairly, twice as long, and up to four times on a
+    // host that is busy with other things. Were all sandboxes equal, it would be thirty times on two processors.
+    const MOST: f64 = 8.0;
+    let _guard = alone();
+    let server = shared();
+    let (ana, gus) = (server.user("acme", "ana"), server.user("globex", "gus"));
+    let work =
+        "import time\nstart=time.monotonic()\nwhile time.process_time()<0.3: pass\nprint(time.monotonic()-start)";
+    let took = || -> f64 {
+        let outcome = server.run(&gus, &Order::python(work)).succeeded();
+        outcome.text().trim().parse().unwrap()
+    };
+    // The best of some: whatever else the host does, it does in both arms.
+    let best = || (0..5).map(|_| took()).fold(f64::INFINITY, f64::min);
+    let before = best();
+    let spin = Order::shell("echo ready; while :; do :; done").limit("memory_bytes", 64 * MIB);
+    let spin = spin.limit("disk_bytes", 8 * MIB).limit("timeout_ms", 300_000);
+    let spinning: Vec<_> = (0..MANY).map(|_| server.hold(&ana, &spin)).collect();
+    let beside = best();
+    for live in spinning {
+        assert_gone(&live.end());
+    }
+    println!("0.3 s of work takes {before:.2} s alone, {beside:.2} s beside {MANY} spinning runs of another tenant");
+    assert!(beside < before * MOST, "{beside:.2} s beside {MANY} spinning runs of another tenant, {before:.2} s alone");
+}
+
+#[test]
 fn r11_an_output_bomb_costs_the_server_nothing() {
     let _guard = alone();
     let server = shared();

@@ -92,6 +92,7 @@ pub(crate) fn park(shop: &Workshop, order: Order) -> Result<Cage, JailFault> {
         Ok((parts, phase, oom)) => Ok(Cage {
             sandbox: order.sandbox,
             phase,
+            share: None,
             base: order.base,
             group,
             init: child,

@@ -10,6 +10,7 @@ use rustix::mount::{MountAttrFlags, OpenTreeFlags, open_tree};
 
 use super::detect::Controller;
 use super::tree::Tree;
+use super::weight;
 use crate::fault::OrFault;
 use crate::files;
 
@@ -29,6 +30,8 @@ pub(crate) struct Group {
     /// In the order of [`Tree::v1`].
     v1: Vec<OwnedFd>,
     limits: Limits,
+    /// The weight in force.
+    weight: u32,
 }
 
 impl Group {
@@ -47,7 +50,7 @@ impl Group {
     fn make_folders(tree: &Tree, name: &str) -> Result<Self, Errno> {
         let v2 = make_folder(&tree.home, name)?;
         let v1 = tree.v1.iter().map(|hierarchy| make_folder(&hierarchy.home, name)).collect::<Result<_, _>>()?;
-        Ok(Self { name: name.to_owned(), v2, v1, limits: Limits::default() })
+        Ok(Self { name: name.to_owned(), v2, v1, limits: Limits::default(), weight: 0 })
     }
 
     fn start_limits(&mut self, tree: &Tree, limits: &Limits) -> Result<(), JailFault> {
@@ -64,6 +67,7 @@ impl Group {
         self.set_memory(tree, limits.memory_bytes, true)?;
         self.set_pids(tree, limits.pids)?;
         self.set_cpu(tree, limits.cpu_millis)?;
+        self.set_weight(tree, weight::WHOLE)?;
         self.limits = *limits;
         Ok(())
     }
@@ -120,6 +124,23 @@ impl Group {
             None => files::write(&self.v2, "cpu.max", &format!("{quota} {PERIOD_US}")),
         }
         .or_fence("limit CPU time")
+    }
+
+    /// Gives it another weight among its siblings.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub(crate) fn set_weight(&mut self, tree: &Tree, weight: u32) -> Result<(), JailFault> {
+        if weight == self.weight {
+            return Ok(());
+        }
+        match self.folder_of(tree, Controller::Cpu) {
+            Some(cpu) => files::write(cpu, "cpu.shares", &weight::as_shares(weight).to_string()),
+            None => files::write(&self.v2, "cpu.weight", &weight.to_string()),
+        }
+        .or_fence("weigh the cage")?;
+        self.weight = weight;
+        Ok(())
     }
 
     /// The v1 folder of a controller; nothing if the v2 tree carries it.

@@ -45,6 +45,11 @@ pub(crate) struct Tree {
 }
 
 impl Tree {
+    /// Whether the v2 tree carries the controller.
+    pub(crate) fn v2_has(&self, controller: Controller) -> bool {
+        !self.v1.iter().any(|hierarchy| hierarchy.has(controller))
+    }
+
     /// Finds the hierarchies (`own` is the jail's `/proc/self/cgroup`), mounts them below `/cgroup` of the jail's own
     /// root and makes the ledger's folders. Those that they are in, `bailey` in each hierarchy, go to `tops`, when it
     /// fails, too.

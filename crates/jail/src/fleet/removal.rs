@@ -92,7 +92,11 @@ impl Fleet {
             return;
         }
         let Some(cage) = self.cages.remove(&serial) else { return };
-        let Cage { sandbox, phase, base, group, oom, parts, .. } = cage;
+        let Cage { sandbox, phase, share, base, group, oom, parts, .. } = cage;
+        if let Some(Err(fault)) = share.map(|share| self.divide(&share)) {
+            // Those that are left have less than they could, and nobody has more.
+            log::warn("a share was not divided anew", &[("sandbox", &sandbox), ("fault", &fault)]);
+        }
         if let Some(oom) = &oom {
             self.poller.remove(oom);
         }

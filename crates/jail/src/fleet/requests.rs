@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use bailey_protocol::id::{SandboxId, TemplateDigest};
+use bailey_protocol::id::{SandboxId, ShareTag, TemplateDigest};
 use bailey_protocol::jail::{CageMount, JailAnswer, JailFault, JailFaultKind, JailOp, JailRequest};
 use bailey_protocol::limits::Limits;
 
@@ -37,7 +37,9 @@ impl Fleet {
             JailOp::Park { sandbox, template, limits } => {
                 no_descriptors(&descriptors).and_then(|()| self.park(id, sandbox, template, limits, now))
             }
-            JailOp::Claim { sandbox, limits, mounts } => self.claim(id, &sandbox, &limits, &mounts, &descriptors, now),
+            JailOp::Claim { sandbox, share, limits, mounts } => {
+                self.claim(id, &sandbox, share, (&limits, &mounts, &descriptors), now)
+            }
             JailOp::Stop { sandbox } => no_descriptors(&descriptors).and_then(|()| self.stop(id, &sandbox, now)),
             JailOp::Collect { sandbox, mount } => {
                 no_descriptors(&descriptors).and_then(|()| self.collect(id, &sandbox, mount))
@@ -102,9 +104,8 @@ impl Fleet {
         &mut self,
         request: u64,
         sandbox: &SandboxId,
-        limits: &Limits,
-        mounts: &[CageMount],
-        lowers: &[OwnedFd],
+        share: ShareTag,
+        (limits, mounts, lowers): (&Limits, &[CageMount], &[OwnedFd]),
         now: Duration,
     ) -> Result<(), JailFault> {
         let serial = self.serial_of(sandbox)?;
@@ -120,7 +121,8 @@ impl Fleet {
             return Err(invalid(step, format!("{sandbox} is not parked")));
         }
         cage.processors = processors;
-        let claimed = claim::claim(&self.shop, cage, limits, mounts, lowers);
+        cage.share = Some(share.clone());
+        let claimed = claim::claim(&self.shop, cage, limits, mounts, lowers).and_then(|()| self.divide(&share));
         if claimed.is_err() {
             self.remove(serial, Vec::new(), now);
         }

@@ -23,6 +23,8 @@ use rustix::thread::{
 };
 
 use super::{Server, Started, root};
+use crate::cgroup::detect::Controller;
+use crate::cgroup::weight;
 use crate::fault::{Failure, OrFault, Step};
 use crate::fleet::Fleet;
 use crate::parent::die_with_the_jail;
@@ -66,6 +68,12 @@ pub(super) fn start(server: &Server, fleet: &Fleet) -> Result<Started, JailFault
     match ground::folder(home, GROUP) {
         Ok(()) | Err(Errno::EXIST) => {}
         Err(errno) => return Err(errno).or_internal("make the server's cgroup"),
+    }
+    if fleet.shop.tree.v2_has(Controller::Cpu) {
+        // A sibling of the cages there: no number of tenants may keep it from answering.
+        let step = "weigh the server";
+        let group = files::open_folder(home, GROUP).or_fence(step)?;
+        files::write(&group, "cpu.weight", &weight::SERVER.to_string()).or_fence(step)?;
     }
     let door = openat(home, format!("{GROUP}/cgroup.procs").as_str(), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
     let plan = Plan {

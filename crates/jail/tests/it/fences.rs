@@ -89,6 +89,7 @@ const FENCES: &[(&str, When, On)] = &[
     ("limit the memory of sockets", Park, V1("memory")),
     ("limit processes", Park, Any),
     ("limit CPU time", Park, Any),
+    ("weigh the cage", Park, Any),
     ("delegate the cgroup", Park, Any),
     ("open the cgroups", Park, Any),
     ("make the namespaces", Park, Any),
@@ -163,6 +164,7 @@ const FENCES: &[(&str, When, On)] = &[
     ("collector: arrange the descriptors", Collector, Any),
     ("collector: install the filters", Collector, Any),
     ("server: close the jail's descriptors", Server, Any),
+    ("weigh the server", Server, V2("cpu")),
     ("server: join the cgroup", Server, Any),
     ("server: make a cgroup namespace", Server, Any),
     ("server: make the mounts private", Server, Any),
@@ -255,7 +257,7 @@ fn launch(config: &mut SupervisorConfig, data: &Path) {
     config.server = Some(ServerLaunch {
         policies: Some(policies),
         listen: "127.0.0.1:0".parse().unwrap(),
-        binary: std::fs::canonicalize("/usr/bin/env").unwrap(),
+        binary: ["/usr/bin/env", "/bin/env"].iter().find_map(|path| std::fs::canonicalize(path).ok()).unwrap(),
         // Ends at once and well: a jail that started it ends well, too.
         args: vec![],
         env: vec![],

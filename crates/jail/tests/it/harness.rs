@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bailey_protocol::id::{SandboxId, TemplateDigest};
+use bailey_protocol::id::{SandboxId, ShareTag, TemplateDigest};
 use bailey_protocol::jail::{
     CageMount, JailAnswer, JailFault, JailOp, JailReply, JailRequest, StopFacts, SupervisorConfig, TemplateImage,
 };
@@ -215,6 +215,12 @@ impl Jail {
         assert_eq!(result, Ok(JailAnswer::Claimed {}));
     }
 
+    /// Claims a cage with no mounts for someone.
+    pub(crate) fn claim_for(&mut self, sandbox: &SandboxId, share: &ShareTag, limits: Limits) {
+        let op = JailOp::Claim { sandbox: sandbox.clone(), share: share.clone(), limits, mounts: Vec::new() };
+        assert_eq!(self.call(op, &[]).0, Ok(JailAnswer::Claimed {}));
+    }
+
     pub(crate) fn try_claim(
         &mut self,
         sandbox: &SandboxId,
@@ -223,7 +229,7 @@ impl Jail {
     ) -> Result<JailAnswer, JailFault> {
         let lowers: Vec<OwnedFd> = mounts.iter().map(|(_, _, lower)| open_path(lower)).collect();
         let mounts = mounts.iter().map(|(at, writable, _)| CageMount { at: at.parse().unwrap(), writable: *writable });
-        let op = JailOp::Claim { sandbox: sandbox.clone(), limits, mounts: mounts.collect() };
+        let op = JailOp::Claim { sandbox: sandbox.clone(), share: share('0'), limits, mounts: mounts.collect() };
         self.call(op, &lowers.iter().collect::<Vec<_>>()).0
     }
 
@@ -276,6 +282,11 @@ impl Drop for Jail {
         // A test that failed: the jail goes by itself, and must not outlive the test.
         drop(self.process.wait());
     }
+}
+
+/// Someone, told from others by a hex digit.
+pub(crate) fn share(digit: char) -> ShareTag {
+    digit.to_string().repeat(32).parse().unwrap()
 }
 
 pub(crate) fn open_path(path: &Path) -> OwnedFd {

@@ -7,7 +7,7 @@ use bailey_protocol::jail::{JailAnswer, JailFault, JailFaultKind, JailOp};
 use bailey_protocol::limits::Limits;
 use tempfile::TempDir;
 
-use crate::harness::{Jail, config, fixture, new_sandbox, open_path};
+use crate::harness::{Jail, config, fixture, new_sandbox, open_path, share};
 
 fn refused(result: Result<JailAnswer, JailFault>, word: &str) {
     match result {
@@ -66,7 +66,8 @@ fn requests_that_make_no_sense_are_refused_and_change_nothing() {
     refused(jail.try_claim(sandbox, limits, &[("/a", true, &foreign)]), "uid 1234");
     let mounts = vec![bailey_protocol::jail::CageMount { at: "/a".parse().unwrap(), writable: true }];
     let one: OwnedFd = open_path(&lower);
-    let claim = |mounts: &[_]| JailOp::Claim { sandbox: sandbox.clone(), limits, mounts: mounts.to_vec() };
+    let claim =
+        |mounts: &[_]| JailOp::Claim { sandbox: sandbox.clone(), share: share('0'), limits, mounts: mounts.to_vec() };
     refused(jail.call(claim(&mounts), &[]).0, "descriptors");
     refused(jail.call(claim(&[]), &[&one]).0, "descriptors");
     refused(jail.call(claim(&mounts), &[&one, &one]).0, "descriptors");
@@ -77,6 +78,12 @@ fn requests_that_make_no_sense_are_refused_and_change_nothing() {
     let garbage = [&b"{}"[..], b"\xff\xfe", b"null", b"[1,2", br#"{"id":1,"op":{"mount":{}}}"#];
     for bytes in garbage {
         jail.send_raw(bytes, &[]);
+    }
+    // So does a share that is none: what it is called is 32 digits, and nothing that becomes a path.
+    for share in ["", "../../x", &"0".repeat(31), &"A".repeat(32), &"0".repeat(40_000)] {
+        let claim = serde_json::json!({ "sandbox": sandbox, "share": share, "limits": limits, "mounts": [] });
+        let request = serde_json::json!({ "id": 1, "op": { "claim": claim } });
+        jail.send_raw(request.to_string().as_bytes(), &[]);
     }
     drop(many);
     // After all that the cage is as it was.

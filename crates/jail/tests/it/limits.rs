@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use bailey_protocol::jail::JailOp;
+use bailey_protocol::id::SandboxId;
+use bailey_protocol::jail::{CageMount, JailOp};
 use bailey_protocol::limits::Limits;
 use tempfile::TempDir;
 
-use crate::harness::Jail;
+use crate::harness::{Jail, Parked, open_path, share};
+use crate::residue::{groups, ledger};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -87,6 +89,95 @@ fn cpu_time_ends_at_its_limit_and_is_counted() {
     assert!(u128::from(facts.cpu_us) <= allowed, "{} us of {allowed}", facts.cpu_us);
     assert!(facts.cpu_us >= 100_000, "{facts:?}");
     jail.destroy(&cage.sandbox);
+    jail.leave();
+}
+
+/// What a file of one cage's cgroups says, in all hierarchies that have it.
+fn told(data: &TempDir, cage: &SandboxId, file: &str) -> String {
+    let own = groups(&ledger(data.path())).into_iter().filter(|group| group.ends_with(cage.as_str()));
+    own.filter_map(|group| std::fs::read_to_string(group.join(file)).ok()).collect()
+}
+
+/// A cage's weight, on the scale of v1.
+fn weight(data: &TempDir, cage: &SandboxId) -> u64 {
+    let number = |file| told(data, cage, file).trim().parse::<u64>().ok();
+    number("cpu.shares").or_else(|| number("cpu.weight").map(|weight| weight * 1024 / 100)).unwrap()
+}
+
+#[test]
+fn cpu_weights_of_one_share_are_together_what_another_has_alone() {
+    let data = TempDir::new().unwrap();
+    let mut jail = Jail::start(data.path());
+    // A cage whose agent's stream is closed ends by itself, so each is kept.
+    let alone = jail.park();
+    let of = |cage: &Parked| weight(&data, &cage.sandbox);
+    let whole = of(&alone);
+    jail.claim_for(&alone.sandbox, &share('b'), Limits::default());
+    assert_eq!(of(&alone), whole, "nobody else has its share");
+    let mut many: Vec<Parked> = Vec::new();
+    let all = |cages: &[Parked]| cages.iter().map(of).sum::<u64>();
+    for count in 1..=5 {
+        let cage = jail.park();
+        assert_eq!(of(&cage), whole, "a cage that has no share yet");
+        jail.claim_for(&cage.sandbox, &share('a'), Limits::default());
+        many.push(cage);
+        let (all, each) = (all(&many), of(&many[0]));
+        assert!(many.iter().all(|cage| of(cage) == each), "they are not equal");
+        assert!(all <= whole && all > whole * 9 / 10, "{count} cages have {all} of {whole}");
+    }
+    assert_eq!(of(&alone), whole);
+    // What a cage had that is gone, or could not be claimed, is the others'.
+    jail.destroy(&many.pop().unwrap().sandbox);
+    let lost = jail.park();
+    let mounts = vec![CageMount { at: "/link/x".parse().unwrap(), writable: true }];
+    let (sandbox, limits) = (lost.sandbox.clone(), Limits::default());
+    let claim = JailOp::Claim { sandbox: sandbox.clone(), share: share('a'), limits, mounts };
+    jail.call(claim, &[&open_path(data.path())]).0.unwrap_err();
+    // It is being removed, or gone already.
+    drop(jail.call(JailOp::Destroy { sandbox }, &[]));
+    assert!(all(&many) <= whole && all(&many) > whole * 9 / 10, "{:?}", all(&many));
+    while let Some(cage) = many.pop() {
+        jail.destroy(&cage.sandbox);
+    }
+    let again = jail.park();
+    jail.claim_for(&again.sandbox, &share('a'), Limits::default());
+    assert_eq!(of(&again), whole, "something is left of those before");
+    jail.leave();
+}
+
+#[test]
+fn cpu_time_of_one_share_does_not_grow_with_its_cages() {
+    const MANY: usize = 7;
+    let data = TempDir::new().unwrap();
+    let mut jail = Jail::start(data.path());
+    let mut cages: Vec<Parked> = (0..=MANY).map(|_| jail.park()).collect();
+    for (number, cage) in cages.iter_mut().enumerate() {
+        jail.claim_for(&cage.sandbox, &share(if number == 0 { 'b' } else { 'a' }), Limits::default());
+        // All on one processor, so that whatever one gets another does not.
+        let mut one = rustix::thread::CpuSet::new();
+        one.set(0);
+        rustix::thread::sched_setaffinity(rustix::process::Pid::from_raw(cage.pid()), &one).unwrap();
+        cage.agent.start("while :; do :; done");
+    }
+    let used = |cage: &Parked| -> u64 {
+        // The v2 tree counts whatever its controllers.
+        let text = told(&data, &cage.sandbox, "cpu.stat");
+        text.lines().find_map(|line| line.strip_prefix("usage_usec ")).unwrap().parse().unwrap()
+    };
+    let before: Vec<u64> = cages.iter().map(used).collect();
+    let end = Instant::now() + Duration::from_secs(60);
+    let got = loop {
+        let got: Vec<u64> = cages.iter().map(used).zip(&before).map(|(now, before)| now - before).collect();
+        if got.iter().sum::<u64>() > 2_000_000 {
+            break got;
+        }
+        assert!(Instant::now() < end, "they get nowhere: {got:?}");
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let (one, many) = (got[0], got[1..].iter().sum::<u64>());
+    println!("one cage of a share got {one} us, {MANY} of another {many} us together");
+    // As much as the other, with room for what the kernel rounds. Were all cages equal, it would be seven times as much.
+    assert!(many < one * 2, "{MANY} cages of one share got {many} us, and one of another {one} us: {got:?}");
     jail.leave();
 }
 

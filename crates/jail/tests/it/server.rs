@@ -143,11 +143,11 @@ park(1)
 os.mkdir("/data/checkout")
 open("/data/checkout/file", "w").write("slice\n")
 lower = os.open("/data/checkout", os.O_PATH)
-result, _ = call({"claim": {"sandbox": sandbox(1), "limits": LIMITS, "mounts": [{"at": "/data", "writable": True}]}}, [lower])
+result, _ = call({"claim": {"sandbox": sandbox(1), "share": "0" * 32, "limits": LIMITS, "mounts": [{"at": "/data", "writable": True}]}}, [lower])
 assert result == {"Ok": {"claimed": {}}}, result
 foreign = os.open("/usr", os.O_PATH)
 park(3)
-result, _ = call({"claim": {"sandbox": sandbox(3), "limits": LIMITS, "mounts": [{"at": "/data", "writable": True}]}}, [foreign])
+result, _ = call({"claim": {"sandbox": sandbox(3), "share": "0" * 32, "limits": LIMITS, "mounts": [{"at": "/data", "writable": True}]}}, [foreign])
 assert result["Err"]["kind"] == "invalid", result
 tell("done", "well")
 "#;

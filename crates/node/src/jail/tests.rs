@@ -55,6 +55,11 @@ pub(crate) fn sandbox(n: u8) -> SandboxId {
     SandboxId::mint(1, [n; 10])
 }
 
+fn claim(mounts: Vec<CageMount>) -> JailOp {
+    let share = "0".repeat(32).parse().unwrap();
+    JailOp::Claim { sandbox: sandbox(1), share, limits: Limits::default(), mounts }
+}
+
 fn park(n: u8) -> JailOp {
     JailOp::Park { sandbox: sandbox(n), template: "0".repeat(64).parse().unwrap(), limits: Limits::default() }
 }
@@ -108,7 +113,7 @@ async fn descriptors_go_out_in_order() {
     });
     let ((a, mut far_a), (b, mut far_b)) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
     let mount = |at: &str| CageMount { at: at.parse().unwrap(), writable: true };
-    let op = JailOp::Claim { sandbox: sandbox(1), limits: Limits::default(), mounts: vec![mount("/a"), mount("/b")] };
+    let op = claim(vec![mount("/a"), mount("/b")]);
     client.call(op, vec![Arc::new(a.into()), Arc::new(b.into())]).await.unwrap();
     script.join().unwrap();
     for (far, text) in [(&mut far_a, "a"), (&mut far_b, "b")] {
@@ -185,7 +190,7 @@ async fn a_request_over_a_datagram_is_refused_here() {
     let (client, _jail) = connect();
     let at = format!("/{}", vec!["x".repeat(250); 16].join("/"));
     let mount = CageMount { at: at.parse().unwrap(), writable: true };
-    let op = JailOp::Claim { sandbox: sandbox(1), limits: Limits::default(), mounts: vec![mount; 17] };
+    let op = claim(vec![mount; 17]);
     assert!(matches!(client.call(op, Vec::new()).await, Err(JailError::TooLarge { .. })));
     assert!(!client.is_lost());
 }

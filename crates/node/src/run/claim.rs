@@ -14,6 +14,7 @@ use crate::fault;
 use crate::machine::Machine;
 use crate::node::Host;
 use crate::pool::Pool;
+use crate::share;
 use crate::wall::{ClaimMount, ClaimOrder};
 
 /// A sandbox that belongs to a run.
@@ -61,7 +62,7 @@ async fn claim_whole(host: &Host, spec: &RunSpec) -> Result<Box<Claimed>, NodeFa
     debug!(run = %spec.run, sandbox = %machine.sandbox(), parked, "sandbox claimed");
     let at = Instant::now();
     let deadline = at + Duration::from_millis(spec.limits.timeout_ms);
-    let order = ClaimOrder { limits: spec.limits, mounts };
+    let order = ClaimOrder { share: share::of(&spec.tenant), limits: spec.limits, mounts };
     let claiming = machine.hold().wall().claim(machine.sandbox(), order);
     claiming.await.map_err(|cause| fault::of_wall(&cause, "mount the slices"))?;
     Ok(Box::new(Claimed { machine, parked, at, deadline, _slices: slices }))

@@ -98,7 +98,7 @@ impl Wall for ContainerWall {
                 .into_iter()
                 .map(|mount| (CageMount { at: mount.at, writable: mount.writable }, mount.lower))
                 .unzip();
-            let op = JailOp::Claim { sandbox: sandbox.clone(), limits: order.limits, mounts };
+            let op = JailOp::Claim { sandbox: sandbox.clone(), share: order.share, limits: order.limits, mounts };
             self.ask("claim", op, lowers).await.map(drop)
         })
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bailey_protocol::jail::StopFacts;
-use bailey_protocol::node::{Ending, LimitHit, NodeFaultKind, RunUpdate};
+use bailey_protocol::node::{Ending, LimitHit, NodeFaultKind, RunSpec, RunUpdate};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -40,6 +40,18 @@ async fn a_run_tells_its_whole_story() {
     assert_eq!(order.mounts.iter().map(|mount| mount.writable).collect::<Vec<_>>(), [false, true]);
     assert_eq!(started.sandbox, sandbox, "another sandbox is named than the one that served");
     assert_eq!(bench.wall.destroyed(), [sandbox]);
+}
+
+#[tokio::test]
+async fn all_runs_of_a_tenant_take_one_share_and_those_of_another_another() {
+    let bench = bench(vec![Step::Say(exited(0))], Behaviour::default());
+    for tenant in ["acme", "globex", "acme"] {
+        let told = bench.run(RunSpec { tenant: tenant.parse().unwrap(), ..spec(&["x"]) }).await;
+        assert_eq!(told.ending(), Ending::Exited { code: 0 });
+    }
+    let shares: Vec<_> = bench.wall.orders().into_iter().map(|(_, order)| order.share).collect();
+    assert_eq!(shares.len(), 3);
+    assert!(shares[0] == shares[2] && shares[0] != shares[1], "{shares:?}");
 }
 
 #[tokio::test]
