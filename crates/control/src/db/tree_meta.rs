@@ -161,9 +161,15 @@ pub trait TreeDb {
     /// Every protection and label, of all tenants: read once, at start.
     fn tree_meta(&self) -> DbFuture<'_, TreeMetaRows>;
 
-    /// Protects the branch that was decided on; answers the protection. Moves of it that are no promotion are refused
-    /// from then on ([`super::DbError::Protected`]).
-    fn protect<'a>(&'a self, permit: &'a ProtectPermit, review: bool, now_ms: u64) -> DbFuture<'a, ProtectionRow>;
+    /// Protects the branch that was decided on; answers the protection, and none where there is no such branch: but for
+    /// `main`, which is there before its first version. Moves of it that are no promotion are refused from then on
+    /// ([`super::DbError::Protected`]).
+    fn protect<'a>(
+        &'a self,
+        permit: &'a ProtectPermit,
+        review: bool,
+        now_ms: u64,
+    ) -> DbFuture<'a, Option<ProtectionRow>>;
 
     /// Ends the protection of the branch that was decided on; whether there was one.
     fn unprotect<'a>(&'a self, permit: &'a ProtectPermit) -> DbFuture<'a, bool>;

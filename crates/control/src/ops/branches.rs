@@ -284,7 +284,7 @@ pub(super) fn check_name(branch: &BranchName) -> Result<(), ApiError> {
 pub(super) fn missing(branch: &BranchName) -> ApiError {
     ApiError::not_found(
         format!("there is no branch `{branch}` in this tree"),
-        "See GET /v1/branches for those there are.",
+        "See GET /v1/branches for those there are; POST /v1/forks makes one.",
     )
 }
 

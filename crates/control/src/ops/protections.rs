@@ -8,12 +8,12 @@ use super::branches;
 use crate::api_error::ApiError;
 use crate::control::{Caller, Control};
 
-/// Protects a branch, there or not, or changes how it is protected.
+/// Protects a branch, or changes how it is protected.
 ///
 /// CANCEL: what was permitted goes on, and onto the audit.
 ///
 /// # Errors
-/// When it is denied.
+/// When it is denied, or there is no such branch.
 pub async fn protect(
     control: &Control,
     caller: &Caller,
@@ -30,6 +30,7 @@ pub async fn protect(
             branches::check_name(&branch)?;
             let _turn = owner.meta_turn().await;
             let row = owner.db().protect(&permit, review, owner.now_ms()).await?;
+            let row = row.ok_or_else(|| branches::missing(&branch))?;
             let by = row.by.clone();
             let protection = Protection { branch: row.branch.clone(), review, by, since_ms: row.since_ms };
             owner.tree_meta().protect(row);

@@ -64,7 +64,8 @@ pub(crate) async fn a_protected_branch_moves_by_promotion_alone(dir: &Path, open
     let root = "/tenants/acme";
     let write = may_write(&ana, "/tenants/acme/x", "main");
     db.move_refs(vec![RefMove::new(&write, None, version(1)).unwrap()]).await.unwrap();
-    let row = db.protect(&may_protect(&ana, root, "main"), true, 7).await.unwrap();
+    assert_eq!(db.protect(&may_protect(&ana, root, "draft"), true, 7).await.unwrap(), None, "there is none");
+    let row = db.protect(&may_protect(&ana, root, "main"), true, 7).await.unwrap().unwrap();
     assert_eq!((row.repo, row.branch, row.review, row.since_ms), (repo(root), BranchName::main(), true, 7));
     let step = |to| RefMove::new(&write, Some(version(1)), version(to)).unwrap();
     let gone = RefMove::removal(&may_write(&ana, root, "main"), version(1)).unwrap();

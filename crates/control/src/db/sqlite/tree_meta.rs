@@ -10,7 +10,7 @@ use bailey_protocol::path::{BranchName, RepoId};
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::worker::{DbFault, loaded, parse, stored};
-use super::{Sqlite, forget, identity};
+use super::{Sqlite, forget, identity, refs};
 use crate::db::tree_meta::{
     BaselineRow, LabelRow, MAX_LABELLED, MAX_TREE_TOKENS, ProtectionRow, TokenScope, TreeDb, TreeMetaRows,
     TreeTokenRow, TreeTokensHeld,
@@ -76,7 +76,12 @@ impl TreeDb for Sqlite {
         })
     }
 
-    fn protect<'a>(&'a self, permit: &'a ProtectPermit, review: bool, now_ms: u64) -> DbFuture<'a, ProtectionRow> {
+    fn protect<'a>(
+        &'a self,
+        permit: &'a ProtectPermit,
+        review: bool,
+        now_ms: u64,
+    ) -> DbFuture<'a, Option<ProtectionRow>> {
         let row = place(permit.scope()).map(|repo| ProtectionRow {
             repo,
             branch: permit.branch().clone(),
@@ -86,6 +91,9 @@ impl TreeDb for Sqlite {
         });
         self.writer.call("protect a branch", move |db| {
             let row = row?;
+            if row.branch != BranchName::main() && refs::head(db, &row.repo, &row.branch)?.is_none() {
+                return Ok(None);
+            }
             db.prepare_cached(
                 "INSERT INTO protections (tenant, user, branch, review, by_user, since_ms)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6)
@@ -100,7 +108,7 @@ impl TreeDb for Sqlite {
                 row.by,
                 stored(row.since_ms)
             ])?;
-            Ok(row)
+            Ok(Some(row))
         })
     }
 
