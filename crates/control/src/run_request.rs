@@ -14,8 +14,16 @@ use bailey_protocol::wall::{WallKind, WallReason};
 use crate::api_error::ApiError;
 use crate::config::RunConfig;
 
-/// Folders inside that the sandbox itself needs.
-const RESERVED: [&str; 4] = ["/proc", "/dev", "/sys", "/run"];
+/// Folders whose content is the template's or the sandbox's own: a mount there, or anywhere below, would stand in for what
+/// programs take for the system.
+const SYSTEM: [&str; 15] = [
+    "/bin", "/boot", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/proc", "/root", "/run", "/sbin", "/sys",
+    "/usr", "/var",
+];
+/// What is anybody's all the same.
+const NOT_SYSTEM: [&str; 2] = ["/var/tmp", "/var/www"];
+/// It holds the user's home, which a mount there would hide. What is below it may be mounted at.
+const HOMES: &str = "/home";
 
 /// A run that could be carried out, if policy allows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -200,14 +208,21 @@ fn mounts(asked: Vec<MountRequest>) -> Result<Vec<PlannedMount>, ApiError> {
 }
 
 fn check_place(at: &SandboxPath) -> Result<(), ApiError> {
-    match RESERVED.iter().find(|reserved| within(at.as_str(), reserved)) {
-        None => Ok(()),
-        Some(reserved) => Err(ApiError::invalid(
-            "invalid_mount",
-            format!("nothing can be mounted at `{at}`: `{reserved}` is the sandbox's own"),
-            "Mount at a place of its own, such as `/data`.",
-        )),
+    let Some(system) = systems(at.as_str()) else { return Ok(()) };
+    Err(ApiError::invalid(
+        "invalid_mount",
+        format!("nothing can be mounted at `{at}`: `{system}` is the sandbox's own"),
+        "Mount at a place of its own, such as `/data`, `/work`, `/mnt/NAME` or `/home/user/NAME`.",
+    ))
+}
+
+/// The folder of the system's that a mount at `at` would stand in for a part of.
+fn systems(at: &str) -> Option<&'static str> {
+    if at == HOMES {
+        return Some(HOMES);
     }
+    let system = SYSTEM.into_iter().find(|system| within(at, system));
+    system.filter(|_| !NOT_SYSTEM.iter().any(|open| within(at, open)))
 }
 
 fn check_pair(one: &PlannedMount, other: &PlannedMount) -> Result<(), ApiError> {

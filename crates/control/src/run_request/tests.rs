@@ -86,7 +86,6 @@ fn what_cannot_be_carried_out_is_named() {
         (serde_json::json!({"command": ["a"], "stdin": "x".repeat(1024 * 1024 + 1)}), "stdin_too_large"),
         (serde_json::json!({"command": ["a"], "limits": {"pids": 0}}), "invalid_limit"),
         (serde_json::json!({"command": ["a"], "limits": {"memory_bytes": u64::MAX}}), "invalid_limit"),
-        (with(serde_json::json!([mount("/tenants/a", "/proc/x")])), "invalid_mount"),
         (with(serde_json::json!([mount("/tenants/a", "/d"), mount("/tenants/b", "/d/e")])), "invalid_mount"),
         (with(serde_json::json!([mount("/tenants/a", "/d"), mount("/tenants/b", "/d")])), "invalid_mount"),
         (with(serde_json::json!([mount("/tenants/a", "/d"), mount("/tenants/a/x", "/e")])), "invalid_mount"),
@@ -106,4 +105,57 @@ fn what_only_looks_like_an_overlap_is_fine() {
         {"path": "/tenants/a/users/ana/x", "at": "/own", "branch": "draft"},
     ]});
     assert_eq!(check(body).unwrap().mounts.len(), 4);
+}
+
+#[test]
+fn nothing_is_mounted_over_the_system_and_the_answer_names_places_for_it() {
+    let config = ControlConfig::new("base".parse().unwrap()).runs;
+    let at = |at: &str| {
+        let mounts = serde_json::json!([{"path": "/tenants/a", "at": at, "read_only": true}]);
+        let request = serde_json::json!({"command": ["true"], "mounts": mounts});
+        plan(serde_json::from_value(request).unwrap(), &config)
+    };
+    for place in [
+        "/bin",
+        "/boot",
+        "/dev/shm",
+        "/etc",
+        "/etc/ssl",
+        "/home",
+        "/lib",
+        "/lib64",
+        "/proc/x",
+        "/root",
+        "/run/x",
+        "/sbin",
+        "/sys",
+        "/usr",
+        "/usr/local/bin",
+        "/var",
+        "/var/lib",
+        "/var/log/x",
+    ] {
+        let error = at(place).unwrap_err();
+        assert_eq!((error.code, error.message.contains(&format!("`{place}`"))), ("invalid_mount", true), "{place}");
+        assert!(["/data", "/work", "/mnt/NAME", "/home/user/"].iter().all(|good| error.hint.contains(good)), "{place}");
+    }
+    for place in [
+        "/data",
+        "/work",
+        "/mnt",
+        "/mnt/x",
+        "/home/user",
+        "/home/user/x",
+        "/tmp/x",
+        "/var/tmp/x",
+        "/var/www/html",
+        "/opt/x",
+        "/srv",
+        "/etcetera",
+        "/library",
+        "/users",
+        "/varia",
+    ] {
+        assert!(at(place).is_ok(), "{place}");
+    }
 }
