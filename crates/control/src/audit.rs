@@ -14,5 +14,20 @@ pub(crate) use keeper::keep;
 pub use signer::{AuditKeys, AuditSigner};
 pub use verify::{Fault, Report, Verifier};
 
+use bailey_policy::{Action, UnknownAction};
+
 /// The action of a row that seals one round of checkpoints.
 pub const SEALED: &str = "audit_checkpoint";
+/// The action of a row that says that other policies of the operator's are in force.
+pub(crate) const POLICIES_CHANGED: &str = "policies_changed";
+/// The action of a row that says that a store was shut, or opened again.
+pub(crate) const STORE: &str = "store";
+
+/// That there may be rows of such an action: what can be asked for, and what the server does by itself.
+///
+/// # Errors
+/// Where there can be none, it is misspelt.
+pub fn check_action(name: &str) -> Result<(), UnknownAction> {
+    let known = || Action::ALL.iter().map(|action| action.as_str()).chain([SEALED, POLICIES_CHANGED, STORE]);
+    if known().any(|known| known == name) { Ok(()) } else { Err(UnknownAction::among(name, known())) }
+}

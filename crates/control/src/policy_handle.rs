@@ -11,6 +11,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
 
 use crate::api_error::ApiError;
+use crate::audit::POLICIES_CHANGED;
 use crate::control::Control;
 use crate::db::AuditEntry;
 use crate::ops::decide::blocking;
@@ -282,7 +283,7 @@ impl Control {
         if self.db().told_policies().await?.as_ref() == Some(&hash) {
             return Ok(());
         }
-        let entry = AuditEntry::by_server("policies_changed", hash.clone(), self.now_ms());
+        let entry = AuditEntry::by_server(POLICIES_CHANGED, hash.clone(), self.now_ms());
         self.db().audit(entry.clone()).await?;
         self.tell_tenants(entry).await?;
         Ok(self.db().note_told_policies(&hash).await?)

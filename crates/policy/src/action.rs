@@ -320,17 +320,45 @@ impl fmt::Display for Action {
     }
 }
 
-/// A name that is not an action.
+/// A name that is not an action, and the one that is most like it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not an action")]
-pub struct UnknownAction(String);
+#[error("`{name}` is not an action{}", nearest.map(|nearest| format!(": the nearest is `{nearest}`")).unwrap_or_default())]
+pub struct UnknownAction {
+    name: String,
+    nearest: Option<&'static str>,
+}
+
+impl UnknownAction {
+    /// That `name` is none of `known`.
+    #[must_use]
+    pub fn among(name: &str, known: impl IntoIterator<Item = &'static str>) -> Self {
+        let name: String = name.chars().take(64).collect();
+        let near = known.into_iter().map(|known| (edits(&name, known), known)).min();
+        let nearest = near.filter(|(edits, known)| edits * 3 <= known.len()).map(|(_, known)| known);
+        Self { name: name.escape_default().collect(), nearest }
+    }
+}
+
+/// How many letters have to be put in, taken out or replaced to make one of the other.
+fn edits(one: &str, other: &str) -> usize {
+    let mut row: Vec<usize> = (0..=other.chars().count()).collect();
+    for (above, letter) in (1..).zip(one.chars()) {
+        let mut next = vec![above];
+        for (wanted, costs) in other.chars().zip(row.windows(2)) {
+            let ([replaced, out], Some(put_in)) = (costs, next.last()) else { continue };
+            next.push((replaced + usize::from(letter != wanted)).min(out + 1).min(put_in + 1));
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or(0)
+}
 
 impl std::str::FromStr for Action {
     type Err = UnknownAction;
 
     fn from_str(name: &str) -> Result<Self, UnknownAction> {
         let known = Self::ALL.iter().copied().find(|action| action.as_str() == name);
-        known.ok_or_else(|| UnknownAction(name.chars().take(64).flat_map(char::escape_default).collect()))
+        known.ok_or_else(|| UnknownAction::among(name, Self::ALL.iter().map(|action| action.as_str())))
     }
 }
 
@@ -343,5 +371,23 @@ mod tests {
         let document = include_str!("../../../docs/policy.md");
         let missing: Vec<_> = Action::ALL.iter().filter(|action| !document.contains(&format!("`{action}`"))).collect();
         assert!(missing.is_empty(), "{missing:?}");
+    }
+
+    #[test]
+    fn what_is_no_action_is_told_with_the_nearest_that_is() {
+        for (name, nearest) in [
+            ("tree_raed", Some("tree_read")),
+            ("treewrite", Some("tree_write")),
+            ("Run_Create", Some("run_create")),
+            ("audit", None),
+            ("", None),
+            ("\u{1f600}\n", None),
+        ] {
+            let error = name.parse::<Action>().unwrap_err();
+            assert_eq!(error.nearest, nearest, "{name}");
+            assert_eq!(error.to_string().contains("nearest"), nearest.is_some(), "{error}");
+            assert!(!error.to_string().contains('\n'), "{error}");
+        }
+        assert_eq!((edits("", "abc"), edits("abc", ""), edits("abc", "abc"), edits("kitten", "sitting")), (3, 3, 0, 3));
     }
 }

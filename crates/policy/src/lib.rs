@@ -46,7 +46,7 @@ mod subjects;
 mod vocabulary;
 mod weight;
 
-pub use action::Action;
+pub use action::{Action, UnknownAction};
 pub use denied::Denied;
 pub use facts::{At, LeadingBranch, PathFacts, RunFacts, RunOrigin, RunPlan, TenantFacts};
 pub use judge::{AdminAction, Judge, OperatorJudge, ReadAction, ServiceJudge, SystemAction, TenantAction, WriteAction};

@@ -87,6 +87,12 @@ impl RepoId {
             Some(user) => format!("/tenants/{}/users/{user}", self.tenant),
         }
     }
+
+    /// What is at `inner` in the store, as callers name it.
+    #[must_use]
+    pub fn below(&self, inner: &str) -> String {
+        if inner.is_empty() { self.root() } else { format!("{}/{inner}", self.root()) }
+    }
 }
 
 /// A canonical path `/tenants/{tenant}[/name…]`: no empty name, no `.` or `..`, no NUL, no trailing slash.

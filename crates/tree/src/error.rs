@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use bailey_protocol::path::RepoId;
 use bailey_protocol::quota::QuotaKind;
 
 /// Why an operation on a tree failed. Nothing was changed.
@@ -156,6 +157,21 @@ impl TreeError {
                 _ => TreeErrorKind::Storage,
             },
         }
+    }
+
+    /// The same, with its path as callers name it: what is below the root of that store.
+    #[must_use]
+    pub fn in_store(mut self, store: &RepoId) -> Self {
+        if let Self::NotFound { path }
+        | Self::NotADirectory { path }
+        | Self::IsADirectory { path }
+        | Self::InvalidPath { path, .. }
+        | Self::AlreadyExists { path }
+        | Self::WithinItself { path } = &mut self
+        {
+            *path = store.below(path);
+        }
+        self
     }
 
     pub(crate) fn corrupt(what: impl ToString, fault: impl ToString) -> Self {

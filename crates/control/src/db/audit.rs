@@ -108,8 +108,8 @@ pub struct AuditFilter {
     pub user: Option<String>,
     /// For this action.
     pub action: Option<String>,
-    /// `allowed` or `denied`.
-    pub decision: Option<String>,
+    /// How it was decided.
+    pub decision: Option<AuditDecision>,
     /// By this run, or with it as outcome.
     pub run: Option<String>,
     /// About what begins so.

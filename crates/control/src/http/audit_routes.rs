@@ -11,9 +11,20 @@ use serde::{Deserialize, Serialize};
 use super::arguments::{Answer as _, Json, Query, stream_of};
 use super::cut::cut_answer;
 use crate::api_error::ApiError;
+use crate::audit::check_action;
 use crate::control::{Caller, Control, OperatorCaller};
-use crate::db::{AuditAsk, AuditFilter, AuditFrom};
+use crate::db::{AuditAsk, AuditDecision, AuditFilter, AuditFrom};
 use crate::ops::audit::{self, Exported, Followed, Reader};
+
+/// A decision to ask for.
+#[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Decision {
+    /// It was allowed.
+    Allowed,
+    /// It was denied.
+    Denied,
+}
 
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -22,8 +33,8 @@ pub(super) struct AuditQuery {
     user: Option<String>,
     /// For this action.
     action: Option<String>,
-    /// `allowed` or `denied`.
-    decision: Option<String>,
+    /// How it was decided.
+    decision: Option<Decision>,
     /// By or about this run.
     run: Option<String>,
     /// About what begins so.
@@ -52,16 +63,25 @@ pub(super) async fn read(
 }
 
 impl AuditQuery {
-    fn filter(self) -> AuditFilter {
-        AuditFilter {
+    fn filter(self) -> Result<AuditFilter, ApiError> {
+        if let Some(action) = &self.action {
+            check_action(action).map_err(|error| {
+                let hint = "Name an action of `docs/policy.md`, or `audit_checkpoint`, `policies_changed` or `store`.";
+                ApiError::invalid("invalid_action", error.to_string(), hint)
+            })?;
+        }
+        Ok(AuditFilter {
             user: self.user,
             action: self.action,
-            decision: self.decision,
+            decision: self.decision.map(|decision| match decision {
+                Decision::Allowed => AuditDecision::Allowed,
+                Decision::Denied => AuditDecision::Denied,
+            }),
             run: self.run,
             resource: self.resource,
             since_ms: self.since,
             until_ms: self.until,
-        }
+        })
     }
 
     fn ask(self) -> Result<AuditAsk, ApiError> {
@@ -74,7 +94,7 @@ impl AuditQuery {
             (None, Some(after)) => AuditFrom::After(after),
         };
         let limit = self.limit.unwrap_or(audit::DEFAULT_PAGE).clamp(1, audit::MAX_PAGE);
-        Ok(AuditAsk { filter: self.filter(), from, limit })
+        Ok(AuditAsk { filter: self.filter()?, from, limit })
     }
 }
 
@@ -87,8 +107,8 @@ pub(super) struct OperatorQuery {
     user: Option<String>,
     /// For this action.
     action: Option<String>,
-    /// `allowed` or `denied`.
-    decision: Option<String>,
+    /// How it was decided.
+    decision: Option<Decision>,
     /// By this run, or with it as outcome; of a tenant's chain.
     run: Option<String>,
     /// About what begins so; of the operator's own chain.
@@ -170,7 +190,7 @@ async fn rows(control: Control, reader: Reader, query: AuditQuery) -> Result<Res
         return Ok(Json::<_>(audit::page(&control, &reader, query.ask()?).await?).response());
     }
     let after = query.after;
-    let followed = audit::follow(&control, &reader, query.filter(), after).await?;
+    let followed = audit::follow(&control, &reader, query.filter()?, after).await?;
     let rows = stream::try_unfold(followed, |mut followed: Followed| async move {
         let records = followed.next().await?;
         Ok::<_, ApiError>(Some((lines(&records)?, followed)))

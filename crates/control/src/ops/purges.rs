@@ -26,6 +26,7 @@ use tokio::runtime::Handle;
 use super::decide::blocking;
 use super::{below, upkeep};
 use crate::api_error::ApiError;
+use crate::audit::STORE;
 use crate::control::{Caller, Control};
 use crate::db::{AuditEntry, Audited, DbError, NewPurge, PendingPurge};
 use crate::policy_handle::Generation;
@@ -183,7 +184,7 @@ impl<'a> Rewriting<'a> {
         id: PurgeId,
     ) -> Result<Self, ApiError> {
         let store = control.trees().store(repo)?;
-        let made = store.prepare_purge(permit.path().inner(), &[])?;
+        let made = store.prepare_purge(permit.path().inner(), &[]).map_err(|error| error.in_store(store.id()))?;
         let (branches, staged, audited) = (Vec::new(), HashSet::new(), Audited::default());
         Ok(Self { control, caller, permit, id, store, made, branches, judged_by: None, staged, audited })
     }
@@ -331,7 +332,7 @@ async fn refuse(control: &Control, purge: &PendingPurge) -> Result<(), ApiError>
 
 /// Puts on the operator's chain that a store was shut, or opened again.
 async fn tell(control: &Control, repo: &RepoId, outcome: &str) -> Result<(), ApiError> {
-    let entry = AuditEntry::by_server("store", outcome.to_owned(), control.now_ms());
+    let entry = AuditEntry::by_server(STORE, outcome.to_owned(), control.now_ms());
     Ok(control.db().audit(AuditEntry { resource: repo.root(), ..entry }).await?)
 }
 

@@ -213,6 +213,16 @@ async fn rows_are_filtered_and_paged() {
     let up = page(&boss, "?after=2&limit=2").await;
     assert_eq!(up.records.iter().map(|record| record.row.seq).collect::<Vec<_>>(), [3, 4]);
     boss.get("/v1/audit?after=1&before=2").await.error(400);
+    // What there can be no row of is misspelt.
+    let root = world.operator();
+    for (wrong, nearest) in [("action=tree_wrote", "`tree_write`"), ("action=policy_changed", "`policies_changed`")] {
+        for asked in ["/v1/audit?", "/v1/audit?follow=true&", "/v1/operator/audit?"] {
+            let client = if asked.contains("operator") { &root } else { &boss };
+            let error = client.get(&format!("{asked}{wrong}")).await.error(400);
+            assert!(error.error == "invalid_action" && error.message.contains(nearest), "{error:?}");
+        }
+    }
+    boss.get("/v1/audit?decision=refused").await.error(400);
     boss.get("/v1/audit?tenant=evil").await.error(400);
 }
 

@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::append::{head, known_chain};
 use super::read::{self, COLUMNS, Stored};
-use crate::db::audit::{AuditAsk, AuditFrom, AuditPiece, AuditScope, AuditWindow, OPERATOR};
+use crate::db::audit::{AuditAsk, AuditDecision, AuditFrom, AuditPiece, AuditScope, AuditWindow, OPERATOR};
 use crate::db::sqlite::worker::{DbFault, stored};
 
 /// Rows that one window looks at, however few the filter lets through: other readers wait for it.
@@ -55,7 +55,7 @@ pub(super) fn window(db: &Connection, scope: &AuditScope, ask: &AuditAsk) -> Res
         stored(high),
         filter.user,
         filter.action,
-        filter.decision,
+        filter.decision.map(AuditDecision::as_str),
         filter.run,
         filter.resource,
         filter.since_ms.map(stored),
