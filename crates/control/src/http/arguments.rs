@@ -76,6 +76,8 @@ pub(crate) struct Takes {
     /// Takes the rest of the path.
     pub(crate) rest: bool,
     pub(crate) query: Option<Describe>,
+    /// Whether a query is passed over, whatever is in it.
+    pub(crate) any_query: bool,
     pub(crate) headers: Vec<HeaderNote>,
     pub(crate) body: Option<Content>,
     /// Largest body, in bytes, where one is known.
@@ -93,6 +95,7 @@ impl Takes {
             segments: 0,
             rest: false,
             query: None,
+            any_query: false,
             headers: Vec::new(),
             body: None,
             max_body: None,
@@ -291,6 +294,20 @@ impl<T: DeserializeOwned + JsonSchema + Send> Argument for Query<T> {
 
     async fn take(asked: &mut Asked) -> Result<Self, ApiError> {
         query::parse(&asked.parts.uri).map(Self)
+    }
+}
+
+/// Any query, which means nothing: whoever only looks whether a server is there may add something that no cache knows.
+#[derive(Debug)]
+pub(super) struct AnyQuery;
+
+impl Argument for AnyQuery {
+    fn declare(takes: &mut Takes) {
+        takes.any_query = true;
+    }
+
+    async fn take(_asked: &mut Asked) -> Result<Self, ApiError> {
+        Ok(Self)
     }
 }
 

@@ -63,7 +63,7 @@ impl Route {
     ) -> Self {
         let (mut takes, mut given) = (Takes::nothing(), Vec::new());
         H::declare(&mut takes, &mut given);
-        let (who, has_query) = (takes.who, takes.query.is_some());
+        let (who, has_query) = (takes.who, takes.query.is_some() || takes.any_query);
         let run = move |State(control): State<Control>, request: Request| async move {
             let asked = Asked::new(control, path, request);
             asked.check(who, has_query)?;

@@ -12,7 +12,7 @@ use bailey_protocol::api::{RunAccepted, RunEvent, TreeListing};
 use bailey_protocol::audit::{AuditLine, AuditPage, AuditRecord};
 use http::Response;
 
-use super::arguments::text_of;
+use super::arguments::{AnyQuery, text_of};
 use super::route::{Route, delete, get, patch, post, put};
 use super::{
     audit_routes, branch_routes, git_routes, guard, identity_routes, metrics_routes, openapi, policy_routes,
@@ -246,11 +246,11 @@ pub fn router(control: Control) -> Router {
         .with_state(control)
 }
 
-async fn healthy() -> Response<Body> {
+async fn healthy(_passed_over: AnyQuery) -> Response<Body> {
     text_of("text/plain; charset=utf-8", "ok\n".to_owned())
 }
 
-async fn ready(control: Control) -> Result<Response<Body>, ApiError> {
+async fn ready(control: Control, _passed_over: AnyQuery) -> Result<Response<Body>, ApiError> {
     control.refuse_while_draining()?;
     // Those in force still decide: it is the operator who has to look, and who alone is told why.
     let policy = if control.policy_state().refused.is_some() { "policy: refused\n" } else { "" };
