@@ -123,7 +123,7 @@ pub struct ApiError {
 /// What few errors tell.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Details {
-    /// For a conflict: what both sides changed, as paths in their store; at most 1,000.
+    /// For a conflict: what both sides changed, as whole paths; at most 1,000.
     pub paths: Vec<String>,
     /// For a version that was purged: by which purge.
     pub purge: Option<PurgeId>,

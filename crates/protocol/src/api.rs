@@ -52,7 +52,7 @@ pub struct ErrorBody {
     /// For a denial: the policies that decided.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<String>,
-    /// For a conflict: the paths that both sides changed; at most 1,000.
+    /// For a conflict: the paths that both sides changed, each as a whole; at most 1,000.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub paths: Vec<String>,
 }
@@ -134,7 +134,7 @@ pub enum Language {
 pub struct MountRequest {
     /// The folder in the tree.
     pub path: TreePath,
-    /// Where it appears inside.
+    /// Where it appears inside: such as `/data`, `/work`, `/mnt/NAME` or `/home/user/NAME`; not over the system's folders.
     pub at: SandboxPath,
     /// Whether changes are refused instead of becoming a version.
     #[serde(default)]

@@ -191,6 +191,7 @@ impl Promotion {
         let hint = format!(
             "On a fork of `{from}`: write those paths as they are on `{into}`, promote `{into}` into it, write them as they shall be, and promote that."
         );
+        let paths = paths.iter().map(|path| self.store.id().below(path)).collect();
         let mut error = ApiError::new(ErrorKind::Conflict, "promotion_conflict", message, hint);
         error.details = Some(Box::new(Details { paths, purge: None }));
         error

@@ -181,8 +181,8 @@ pub async fn diff(control: &Control, caller: &Caller, from: Option<Revision>, as
     let result = async {
         let (to, before) = (permits.first(), permits.get(1).filter(|_| from.is_some()));
         let to = to.ok_or_else(|| ApiError::internal("a comparison that nobody allowed"))?;
-        let Opened { store, path, version } = tree_access::open(control, to).await?;
-        let Some(to) = version else {
+        let opened = tree_access::open(control, to).await?;
+        let Some(to) = opened.version.clone() else {
             return Err(ApiError::not_found("the tree has no version yet", "Write a file first."));
         };
         let from = match before {
@@ -190,14 +190,14 @@ pub async fn diff(control: &Control, caller: &Caller, from: Option<Revision>, as
             None => None,
         };
         blocking(move || {
+            let Opened { store, path, .. } = &opened;
             let from = match from {
                 Some(asked) => asked,
                 // The first in the history of the whole store is the version itself.
                 None => store.history(&to, "", 1, None)?.0.pop().and_then(|info| info.parents.into_iter().next()),
             };
-            Ok(store.diff_of(from.as_ref(), &to, path.inner(), &mut |below| {
-                sides.iter_mut().all(|side| side.shows(below))
-            })?)
+            let mut shows = |below: &[u8]| sides.iter_mut().all(|side| side.shows(below));
+            opened.named(store.diff_of(from.as_ref(), &to, path.inner(), &mut shows))
         })
         .await
     };
@@ -206,10 +206,7 @@ pub async fn diff(control: &Control, caller: &Caller, from: Option<Revision>, as
 
 fn find(opened: &Opened, list: &bailey_tree::ListAsk, mut readable: Readable) -> Result<Found, ApiError> {
     let (store, inner) = (&opened.store, opened.path.inner());
-    let missing = || {
-        let message = format!("`{}` does not exist", opened.path);
-        ApiError::not_found(message, "List the folder above to see what there is.")
-    };
+    let missing = || tree_access::nothing_there(&opened.path);
     let Some(version) = &opened.version else {
         // A tree without a version is an empty folder.
         return if inner.is_empty() {
@@ -221,7 +218,8 @@ fn find(opened: &Opened, list: &bailey_tree::ListAsk, mut readable: Readable) ->
     let entry = store.entry(Some(version), inner)?.ok_or_else(missing)?;
     let kind = match entry.kind {
         EntryKind::Directory => {
-            let mut page = store.list_page(Some(version), inner, list, &mut |below| readable.shows(below))?;
+            let page = store.list_page(Some(version), inner, list, &mut |below| readable.shows(below));
+            let mut page = opened.named(page)?;
             if readable.decides() {
                 // A folder's id is made of all that is in it, hidden or not.
                 let folders = page.entries.iter_mut().filter(|entry| entry.kind == EntryKind::Directory);
@@ -233,7 +231,7 @@ fn find(opened: &Opened, list: &bailey_tree::ListAsk, mut readable: Readable) ->
         EntryKind::Executable => FileKind::Executable,
         EntryKind::Symlink => FileKind::Symlink,
     };
-    let content = store.read(version, inner)?;
+    let content = opened.named(store.read(version, inner))?;
     Ok(Found::File(FileFound { id: content.id(), size: content.len(), kind, version: version.clone(), content }))
 }
 
@@ -252,13 +250,13 @@ pub async fn blame(control: &Control, caller: &Caller, ask: ReadAsk) -> Result<B
     let read = control.failure_audited(caller, [permit.grant()], read).await?;
     let mut told = Told::new(control, caller, &ask.path, &ask.revision).await?;
     let result = async {
-        let Opened { store, path, version } = tree_access::open(control, &permit).await?;
-        let Some(version) = version else {
+        let opened = tree_access::open(control, &permit).await?;
+        let Some(version) = opened.version.clone() else {
             return Err(ApiError::not_found("the tree has no version yet", "Write a file first."));
         };
         blocking(move || {
-            let blame = store.blame(&version, path.inner())?;
-            Ok(Blame { versions: told.messages(&store, blame.versions)?, ..blame })
+            let blame = opened.named(opened.store.blame(&version, opened.path.inner()))?;
+            Ok(Blame { versions: told.messages(&opened.store, blame.versions)?, ..blame })
         })
         .await
     };

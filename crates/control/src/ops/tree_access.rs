@@ -3,7 +3,7 @@
 use bailey_policy::{PathReadPermit, PathWritePermit, ReadAction, StoreScope};
 use bailey_protocol::id::VersionId;
 use bailey_protocol::path::{BranchName, RepoId, Revision, TreePath};
-use bailey_tree::Store;
+use bailey_tree::{Store, TreeError};
 use tokio::runtime::Handle;
 
 use super::decide::blocking;
@@ -19,6 +19,16 @@ pub(super) struct Opened {
     pub(super) path: TreePath,
     /// What the revision names; `None` while `main` has no version yet.
     pub(super) version: Option<VersionId>,
+}
+
+impl Opened {
+    /// What comes of asking the store, with a path in an error as callers name it.
+    ///
+    /// # Errors
+    /// The store's.
+    pub(super) fn named<T>(&self, result: Result<T, TreeError>) -> Result<T, ApiError> {
+        result.map_err(|error| error.in_store(self.store.id()).into())
+    }
 }
 
 /// Opens what `permit` allows to read.

@@ -53,10 +53,7 @@ pub async fn pack(control: &Control, caller: &Caller, ask: ReadAsk, format: Form
         let turn = control.downloads().take(&caller.principal.tenant, PATIENCE).await.ok_or_else(too_many)?;
         let opened = tree_access::open(control, &permit).await?;
         blocking(move || {
-            let missing = || {
-                let message = format!("`{}` does not exist", opened.path);
-                ApiError::not_found(message, "List the folder above to see what there is.")
-            };
+            let missing = || tree_access::nothing_there(&opened.path);
             let version = opened.version.clone().ok_or_else(missing)?;
             opened.store.entry(Some(&version), opened.path.inner())?.ok_or_else(missing)?;
             readable.all(&opened.store, &version)?;
@@ -86,7 +83,7 @@ impl Packing {
     /// When the store cannot be read, or `out` fails.
     pub fn write(self, out: &mut dyn Write) -> Result<(), ApiError> {
         let Opened { store, path, .. } = &self.opened;
-        Ok(store.archive(&self.version, path.inner(), self.format, out)?)
+        self.opened.named(store.archive(&self.version, path.inner(), self.format, out))
     }
 
     /// What is to be watched while it is written.

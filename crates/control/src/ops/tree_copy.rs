@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bailey_policy::{PathWritePermit, ReadAction, WriteAction};
 use bailey_protocol::id::VersionId;
 use bailey_protocol::path::{Revision, TreePath};
-use bailey_tree::Source;
+use bailey_tree::{Source, TreeError};
 
 use super::below::Below;
 use super::decide::blocking;
@@ -95,21 +95,23 @@ fn go(
 ) -> Result<Written, ApiError> {
     let Opened { store, path, version } = &change.opened;
     change.check(store, version.as_ref())?;
-    let missing = || {
-        let message = format!("`{}` does not exist", source.path);
-        ApiError::not_found(message, "List the folder above to see what there is.")
-    };
     // A move within a store starts from the one version that it makes another of.
     let read = if delete.is_some() && same_store { version } else { &source.version };
-    let read = read.as_ref().ok_or_else(missing)?;
+    let read = read.as_ref().ok_or_else(|| tree_access::nothing_there(&source.path))?;
     readable.all(&source.store, read)?;
     if delete.is_some() && same_store {
-        let made = store.rename(read, source.path.inner(), path.inner(), &change.meta)?;
+        let made = store.rename(read, source.path.inner(), path.inner(), &change.meta);
+        let made = change.opened.named(made)?;
         change.puts_all(&made)?;
         return change.land(made);
     }
     let from = Source { store: &source.store, version: read, inner: source.path.inner() };
-    let made = store.copy(version.as_ref(), from, path.inner(), &change.meta)?;
+    let made = store.copy(version.as_ref(), from, path.inner(), &change.meta);
+    let made = match made {
+        // It is the source's; what else there is to say of a path is of the target's.
+        Err(error @ TreeError::NotFound { .. }) => source.named(Err(error)),
+        made => change.opened.named(made),
+    }?;
     change.puts_all(&made)?;
     match delete {
         None => change.land(made),
@@ -125,7 +127,7 @@ fn taken_away(
     permit: &Arc<PathWritePermit>,
     read: &VersionId,
 ) -> Result<Work, ApiError> {
-    let gone = source.store.delete(Some(read), source.path.inner(), &change.meta)?;
+    let gone = source.named(source.store.delete(Some(read), source.path.inner(), &change.meta))?;
     let gone = gone.ok_or_else(|| ApiError::internal("what was copied is not there"))?;
     Ok(Work {
         permit: Arc::clone(permit),

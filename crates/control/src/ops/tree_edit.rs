@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bailey_policy::{ReadAction, WriteAction};
 use bailey_protocol::api::{ExtractAnswer, Notice, TreeEdit, TreePatch};
 use bailey_protocol::id::VersionId;
-use bailey_protocol::path::{Revision, text_of};
+use bailey_protocol::path::{RepoId, Revision, text_of};
 use bailey_tree::archive::{ExtractLimits, Format};
 use bailey_tree::{Merge, Patch};
 use base64::Engine as _;
@@ -39,8 +39,8 @@ pub async fn patch(control: &Control, caller: &Caller, ask: WriteAsk, patch: Tre
     let max = control.config().max_file_bytes;
     change(control, caller, allowed, ask, None, "Edit", move |change| {
         let Opened { store, path, version } = &change.opened;
-        let base = version.as_ref().ok_or_else(|| missing(change))?;
-        Ok(store.patch_file(base, path.inner(), &patches, patch.executable, max, &change.meta)?)
+        let base = version.as_ref().ok_or_else(|| tree_access::nothing_there(path))?;
+        change.opened.named(store.patch_file(base, path.inner(), &patches, patch.executable, max, &change.meta))
     })
     .await
 }
@@ -83,11 +83,6 @@ pub(crate) fn parse(number: usize, edit: TreeEdit) -> Result<Patch, ApiError> {
     }
 }
 
-fn missing(change: &Change) -> ApiError {
-    let message = format!("`{}` does not exist", change.opened.path);
-    ApiError::not_found(message, "List the folder above to see what there is.")
-}
-
 /// Makes a folder, and those on the way. One that is there stays.
 ///
 /// # Errors
@@ -96,7 +91,7 @@ pub async fn make_folder(control: &Control, caller: &Caller, ask: WriteAsk) -> R
     let write = control.may_write(caller, WriteAction::Write, &ask.path, &ask.branch).await?;
     change(control, caller, Allowed::to(write), ask, None, "Make a folder", |change| {
         let Opened { store, path, version } = &change.opened;
-        Ok(store.make_folder(version.as_ref(), path.inner(), &change.meta)?)
+        change.opened.named(store.make_folder(version.as_ref(), path.inner(), &change.meta))
     })
     .await
 }
@@ -116,7 +111,7 @@ pub async fn restore(control: &Control, caller: &Caller, ask: WriteAsk, from: Ve
         let Opened { store, path, version } = &change.opened;
         change.kept(&from)?;
         readable.all(store, &from)?;
-        let made = store.restore(version.as_ref(), path.inner(), &from, &change.meta)?;
+        let made = change.opened.named(store.restore(version.as_ref(), path.inner(), &from, &change.meta))?;
         change.puts_all(&made)?;
         Ok(made)
     })
@@ -142,21 +137,21 @@ pub async fn revert(control: &Control, caller: &Caller, ask: WriteAsk, undone: V
     let below = Below::writes_and_deletes(caller, vec![ask.path.clone()]);
     change(control, caller, allowed, ask, Some(below), "Revert", move |change| {
         let Opened { store, path, version } = &change.opened;
-        let head = version.as_ref().ok_or_else(|| missing(change))?;
+        let head = version.as_ref().ok_or_else(|| tree_access::nothing_there(path))?;
         change.kept(&undone)?;
         let before = store.history(&undone, "", 1, None)?.0.pop().and_then(|info| info.parents.into_iter().next());
         readable.changed(store, before.as_ref(), &undone)?;
         readable_now.changed(store, before.as_ref(), &undone)?;
-        match store.revert(head, path.inner(), &undone, &change.meta)? {
+        match change.opened.named(store.revert(head, path.inner(), &undone, &change.meta))? {
             Merge::Merged(made) => Ok(made),
-            Merge::Conflict(paths) => Err(conflict(&paths)),
+            Merge::Conflict(paths) => Err(conflict(store.id(), &paths)),
         }
     })
     .await
 }
 
-fn conflict(paths: &[String]) -> ApiError {
-    let told: Vec<_> = paths.iter().take(MAX_CONFLICTS).map(|path| format!("`{path}`")).collect();
+fn conflict(store: &RepoId, paths: &[String]) -> ApiError {
+    let told: Vec<_> = paths.iter().take(MAX_CONFLICTS).map(|path| format!("`{}`", store.below(path))).collect();
     let more = paths.len().saturating_sub(MAX_CONFLICTS);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     let message = format!("changed again since: {}{more}", told.join(", "));
@@ -198,7 +193,8 @@ pub async fn extract(
                 }
             };
             let meta = &change.meta;
-            let done = store.extract_telling(base, inner, format, &mut content, &limits, meta, &mut tell)?;
+            let done = store.extract_telling(base, inner, format, &mut content, &limits, meta, &mut tell);
+            let done = change.opened.named(done)?;
             change.puts(puts);
             let made = done.version.ok_or_else(|| ApiError::internal("no version of an archive"))?;
             let Written { answer, entry } = change.land(made)?;

@@ -92,7 +92,7 @@ pub async fn write(
             let executable = executable.unwrap_or(before.is_some_and(|entry| entry.kind == EntryKind::Executable));
             let (base, inner) = (version.as_ref(), path.inner());
             let upload = Upload { content: &mut content, length, max_bytes: max };
-            let made = store.write_upload(base, inner, upload, executable, &change.meta)?;
+            let made = change.opened.named(store.write_upload(base, inner, upload, executable, &change.meta))?;
             change.puts_all(&made)?;
             change.land(made)
         })
@@ -117,11 +117,8 @@ pub async fn delete(control: &Control, caller: &Caller, ask: WriteAsk) -> Result
         blocking(move || {
             let Opened { store, path, version } = &change.opened;
             change.check(store, version.as_ref())?;
-            let made = store.delete(version.as_ref(), path.inner(), &change.meta)?;
-            let made = made.ok_or_else(|| {
-                let message = format!("`{path}` does not exist");
-                ApiError::not_found(message, "List the folder above to see what there is.")
-            })?;
+            let made = change.opened.named(store.delete(version.as_ref(), path.inner(), &change.meta))?;
+            let made = made.ok_or_else(|| tree_access::nothing_there(path))?;
             change.land(made)
         })
         .await

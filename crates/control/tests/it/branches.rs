@@ -190,7 +190,7 @@ async fn a_promotion_forwards_merges_or_leaves_both_sides() {
         put(&ana, &file("a"), "draft", "draft's").await.ok();
         let before = (head(&ana, root, "main").await, head(&ana, root, "draft").await);
         let error = promote(&ana, root, "draft", "main").await.error(409);
-        assert_eq!((error.error.as_str(), error.paths), ("promotion_conflict", vec!["a".to_owned()]));
+        assert_eq!((error.error.as_str(), error.paths), ("promotion_conflict", vec![file("a")]));
         assert_eq!((head(&ana, root, "main").await, head(&ana, root, "draft").await), before);
     }
 }
@@ -292,6 +292,8 @@ async fn a_protected_branch_is_changed_by_promotions_alone() {
     put(&ana, "/tenants/acme/f", "draft", "3").await.ok();
     put(&ana, &format!("{OWN}/f"), "main", "1").await.ok();
     protect(&ana, TENANT, "draft").await;
+    let none = ana.ask(Method::PUT, "/v1/protections/tenants/acme?branch=drat").answer().await.error(404);
+    assert!(none.message.contains("`drat`") && none.hint.contains("/v1/branches"), "{none:?}");
     let refused = ana.delete("/v1/branches/tenants/acme?branch=draft").await.error(409);
     assert_eq!(refused.error, "branch_protected");
     // It is protected in the server's next life, too.
@@ -365,6 +367,15 @@ async fn a_reviewed_branch_takes_nothing_from_its_own_author() {
     assert_eq!(promote(&ana, TENANT, "hers", "main").await.error(403).error, "review_required");
     promote(&rita, TENANT, "draft", "main").await.ok();
     assert_eq!(read(&ana, "/tenants/acme/f", "main").await.unwrap(), "2");
+    // A copy is its copier's work, whoever wrote what is copied.
+    let bob = world.client("acme", "bob");
+    fork(&bob, TENANT, "his", None).await.ok();
+    put(&bob, "/tenants/acme/g", "his", "bob's").await.ok();
+    fork(&rita, TENANT, "copied", None).await.ok();
+    let copy = json!({"from": "/tenants/acme/g", "from_ref": "his", "to": "/tenants/acme/g", "ref": "copied"});
+    ana.post("/v1/tree-copy", copy).await.ok();
+    assert_eq!(promote(&ana, TENANT, "copied", "main").await.error(403).error, "review_required");
+    promote(&bob, TENANT, "copied", "main").await.ok();
 }
 
 #[tokio::test]

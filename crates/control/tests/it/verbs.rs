@@ -160,7 +160,7 @@ async fn what_was_comes_back_and_what_was_done_is_undone() {
     let third = put(&ana, "d/f", "3").await.json::<WriteAnswer>().version;
     let conflict = ana.post("/v1/tree-revert", json!({"path": "/tenants/acme", "version": second})).await.error(409);
     assert_eq!(conflict.error, "revert_conflict");
-    assert!(conflict.message.contains("`d/f`"), "{}", conflict.message);
+    assert!(conflict.message.contains("`/tenants/acme/d/f`"), "{}", conflict.message);
     ana.post("/v1/tree-revert", json!({"path": "/tenants/acme", "version": third})).await.ok();
     assert_eq!(get(&ana, "d/f").await.body, "1");
     let none = "0".repeat(40);
