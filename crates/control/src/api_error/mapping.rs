@@ -15,7 +15,8 @@ const OPERATOR: &str = "Give the request id to the operator, who finds the cause
 
 impl From<AuthError> for ApiError {
     fn from(error: AuthError) -> Self {
-        let hint = "Get a new token with `bailey token`.";
+        let hint =
+            "Get a new token where this one is from; on the server's machine, root makes one with `bailey token`.";
         let (code, message) = match error {
             AuthError::IssuerUnavailable => {
                 let message = "the token's issuer cannot be asked for its keys at the moment";
@@ -70,11 +71,12 @@ impl From<Denied> for ApiError {
 fn after_denial(denied: &Denied) -> &'static str {
     let by = |name: &str| denied.policies.iter().any(|policy| policy == name);
     if by(SCOPE_POLICY) {
-        "Use a token, or a key or tree token that is for this action and this path: `bailey key list` and `bailey share list` \
-         show what each is for, `bailey key create` and `bailey share` make another."
+        "Use your token itself, or a tree token or key that is for this action and this path. `bailey share list` shows what \
+         your tree tokens are for, `bailey share` makes another; keys an admin of your tenant sees with `bailey key list` and \
+         makes with `bailey key create`."
     } else if by("own-tenant-only") {
-        "Name what is your own tenant's: a path below `/tenants/{tenant}`, where GET /v1/tenant says which that is, or a \
-         run of GET /v1/runs. Nothing of another tenant's can be opened, whoever allows it."
+        "Name what is your own tenant's: a path below `/tenants/{tenant}` of the tenant that your token is for, or a run of \
+         GET /v1/runs. Nothing of another tenant's can be opened, whoever allows it."
     } else if by("own-folder-only") {
         "Have its owner put a copy outside of `/users/{user}`, into the folder that all of the tenant share."
     } else if by("own-run-only") {
@@ -102,7 +104,8 @@ fn quota_exceeded(quota: QuotaKind, message: String) -> ApiError {
         QuotaKind::FileBytes => (ErrorKind::TooLarge, "Split the content into smaller files."),
         QuotaKind::Bytes | QuotaKind::Files => (
             ErrorKind::StorageFull,
-            "See GET /v1/tenant. Keep fewer versions, purge what is not needed, or ask the operator for more.",
+            "Ask an admin of your tenant, who sees with GET /v1/tenant what is kept and can purge what is not needed, or the \
+             operator to allow more or to keep fewer versions.",
         ),
     };
     ApiError::new(kind, "quota_exceeded", message, hint)
@@ -265,16 +268,19 @@ fn storage_full() -> ApiError {
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+
     use bailey_policy::Action;
 
     use super::*;
 
+    fn after(policies: &[&str]) -> Cow<'static, str> {
+        let policies = policies.iter().map(ToString::to_string).collect();
+        ApiError::from(Denied { policies, ..Denied::unasked(Action::TreeRead, "/tenants/acme/x", "no") }).hint
+    }
+
     #[test]
     fn each_denial_says_what_to_do_next() {
-        let after = |policies: &[&str]| {
-            let policies = policies.iter().map(ToString::to_string).collect();
-            ApiError::from(Denied { policies, ..Denied::unasked(Action::TreeRead, "/tenants/acme/x", "no") }).hint
-        };
         for (policies, says) in [
             (&["credential-scope"][..], "bailey key list"),
             (&["own-folder-only", "own-tenant-only"], "your own tenant's"),
@@ -286,5 +292,22 @@ mod tests {
         ] {
             assert!(after(policies).contains(says), "{policies:?}: {}", after(policies));
         }
+    }
+
+    #[test]
+    fn what_admins_alone_may_is_told_to_members_as_an_admins() {
+        let quota = [QuotaKind::Bytes, QuotaKind::Files, QuotaKind::FileBytes]
+            .map(|quota| quota_exceeded(quota, String::new()).hint);
+        let denials = ["credential-scope", "own-tenant-only", "own-folder-only", "own-run-only", "tenant/x", "x"];
+        let mut named = 0;
+        for hint in denials.map(|policy| after(&[policy])).into_iter().chain(quota) {
+            let admins =
+                ["/v1/tenant", "/v1/keys", "/v1/users", "/v1/purges", "`bailey key ", "`bailey policy ls`", "purge"];
+            if admins.iter().any(|verb| hint.contains(verb)) {
+                named += 1;
+                assert!(hint.contains("admin"), "{hint}");
+            }
+        }
+        assert!(named >= 3, "{named}");
     }
 }
