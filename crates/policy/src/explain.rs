@@ -31,7 +31,7 @@ pub enum Effort {
 
 impl Effort {
     /// Most questions put, and most attributes changed at once. A question takes some 20 µs, by a tenant's policies of the
-    /// largest `weight` half a millisecond: of those, fewer are put on the way to an answer.
+    /// largest `weight` a hundred times that and more: of those, fewer are put on the way to an answer.
     fn bounds(self, weight: usize) -> (usize, usize) {
         match self {
             Self::None => (0, 0),

@@ -361,7 +361,8 @@ async fn c13_what_a_run_changed_lands_by_the_policies_of_that_moment() {
     let begun = ana.ask(Method::POST, "/v1/runs").body(body.to_string()).begin().await;
     let run = begun.headers()["bailey-run"].to_str().unwrap().to_owned();
     let rule = r#"@id("closed") forbid (principal, action == Action::"mount_write", resource)
-        when { resource.path == "/tenants/acme/d/x" };"#;
+        when { resource.path == "/tenants/acme/d/x" };
+        @id("unread") forbid (principal, action == Action::"mount_read", resource);"#;
     assert!(world.control.activate_policies(rules(rule)).await);
     go.send(true).unwrap();
     match ana.get(&format!("/v1/runs/{run}/events")).await.last() {
@@ -374,6 +375,8 @@ async fn c13_what_a_run_changed_lands_by_the_policies_of_that_moment() {
         other => panic!("{other:?}"),
     }
     ana.get("/v1/tree/tenants/acme/d/x").await.error(404);
+    // What it was given it kept; the next is asked anew.
+    assert_eq!(ana.run(body).await.error(403).policies, ["unread"]);
 }
 
 /// Reads slowly until the body breaks off, which it has to before anything is judged by the clock.
