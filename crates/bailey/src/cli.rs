@@ -7,7 +7,7 @@ pub(crate) mod identity;
 pub(crate) mod policy;
 pub(crate) mod storage;
 pub(crate) mod tree;
-mod value;
+pub(crate) mod value;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -212,7 +212,8 @@ pub(crate) struct RunArgs {
     /// What it starts from; `base` without it
     #[arg(long, value_name = "NAME")]
     pub(crate) template: Option<TemplateName>,
-    /// A folder of the tree and where it appears; `:ro` refuses changes; may be repeated
+    /// A folder of the tree and where it appears, which is nowhere in the system such as `/usr`; `:ro` refuses changes; may be
+    /// repeated
     #[arg(long = "mount", value_name = "PATH:AT[:ro]", value_parser = value::mount)]
     pub(crate) mounts: Vec<MountRequest>,
     /// Branch that the mounts read and commit to; `main` without it
@@ -262,6 +263,7 @@ pub(crate) struct RunArgs {
 #[derive(Debug, Args)]
 pub(crate) struct AtArgs {
     /// Such as `/tenants/acme/reports`
+    #[arg(value_parser = value::path)]
     pub(crate) path: TreePath,
     /// Branch or version to read; `main` without it
     #[arg(long = "ref", alias = "branch", value_name = "REF")]
@@ -272,8 +274,10 @@ pub(crate) struct AtArgs {
 pub(crate) struct PutArgs {
     /// The local file or folder; `-` is standard input
     pub(crate) local: PathBuf,
-    /// Where it goes, such as `/tenants/acme/reports/q1.csv`; what a folder has not stays
-    pub(crate) remote: TreePath,
+    /// Where it goes, such as `/tenants/acme/reports/q1.csv`, or with a `/` at the end the folder that it goes into; what a
+    /// folder has not stays
+    #[arg(value_parser = value::target)]
+    pub(crate) remote: value::Target,
     #[command(flatten)]
     pub(crate) write: WriteArgs,
 }
@@ -281,6 +285,7 @@ pub(crate) struct PutArgs {
 #[derive(Debug, Args)]
 pub(crate) struct RmArgs {
     /// The file or folder
+    #[arg(value_parser = value::path)]
     pub(crate) path: TreePath,
     #[command(flatten)]
     pub(crate) write: WriteArgs,
@@ -308,6 +313,7 @@ pub(crate) struct LogArgs {
 #[derive(Debug, Args)]
 pub(crate) struct DiffArgs {
     /// The file or folder
+    #[arg(value_parser = value::path)]
     pub(crate) path: TreePath,
     /// Older side: branch or version; without it, what the last version changed
     pub(crate) from: Option<String>,

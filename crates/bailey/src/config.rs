@@ -9,7 +9,7 @@ mod storage;
 use std::path::PathBuf;
 
 pub(crate) use self::serve::{ServeConfig, ServerConfig};
-pub(crate) use client::ClientConfig;
+pub(crate) use client::{ClientConfig, SERVER_FLAG};
 
 const DEFAULT_DATA: &str = "/var/lib/bailey";
 

@@ -7,12 +7,12 @@ pub(crate) const HELP: &str = "\
 Exit codes:
   0    done
   1    refused or failed
-  2    wrong usage
+  2    wrong usage, of `bailey run` as well
   141  nobody reads the output any more, as in `bailey log … | head -1`
 of `bailey run`:
   N    the program's own exit code; 128+N when signal N ended it
   124  the time limit ended it
-  125  Bailey could not carry it out or lost it: refused, output limit, broken stream, wrong usage
+  125  Bailey could not carry it out or lost it: refused, output limit, broken stream
   130  cancelled (Ctrl-C)
   137  the memory limit ended it";
 

@@ -16,6 +16,7 @@ mod progress;
 mod serve;
 mod template;
 mod terminal;
+mod usage;
 mod verb;
 
 use std::process::ExitCode;
@@ -31,15 +32,6 @@ fn main() -> ExitCode {
     let arguments: Vec<_> = std::env::args_os().collect();
     match cli::parse(&arguments) {
         Ok(cli) => verb::carry_out(cli),
-        Err(error) => {
-            let print = error.print();
-            match (error.use_stderr(), print) {
-                (false, Ok(())) => ExitCode::SUCCESS,
-                (false, Err(_)) => ExitCode::from(exit::UNREAD),
-                // `bailey run` leaves the low codes to the program that it runs.
-                (true, _) if arguments.get(1).is_some_and(|verb| verb == "run") => ExitCode::from(exit::NO_RESULT),
-                (true, _) => ExitCode::from(exit::USAGE),
-            }
-        }
+        Err(error) => usage::tell(&error, &arguments),
     }
 }

@@ -29,6 +29,11 @@ pub(crate) fn json<T: Serialize>(value: &T) -> std::io::Result<()> {
     line(&serde_json::to_string(value)?)
 }
 
+/// An error that no server told, as `--json` shows it: with the fields of a server's that it has.
+pub(crate) fn error(error: &str, message: &str, hint: &str) -> serde_json::Value {
+    serde_json::json!({ "error": error, "message": message, "hint": hint })
+}
+
 /// Writes a line to standard error. That nobody reads it any more is no reason to fail, or to panic as `eprintln!` does.
 pub(crate) fn note_line(text: std::fmt::Arguments<'_>) {
     let _nobody_reads = writeln!(std::io::stderr(), "{text}").is_err();

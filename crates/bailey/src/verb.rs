@@ -16,9 +16,10 @@ mod wording;
 
 use std::process::ExitCode;
 
+use crate::cli::value::NoTarget;
 use crate::cli::{Cli, Common, Verb};
 use crate::client::{Client, ClientError};
-use crate::config::{ClientConfig, ConfigError};
+use crate::config::{ClientConfig, ConfigError, SERVER_FLAG};
 use crate::local::LocalError;
 use crate::serve::ServeError;
 use crate::template::TemplateError;
@@ -55,13 +56,47 @@ pub(crate) enum VerbError {
     Print(#[from] std::io::Error),
     #[error("{what}")]
     Input { what: &'static str },
+    #[error(transparent)]
+    Usage(#[from] UsageError),
     #[error("cannot start the runtime: {0}")]
     Runtime(std::io::Error),
     #[error("the run `{run}` is not over, but its events broke off: {source}")]
     Lost { run: String, source: ClientError },
 }
 
+/// What makes no sense on the command line, where it is not clap that sees it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum UsageError {
+    #[error("{what}")]
+    Said { what: &'static str },
+    #[error(transparent)]
+    Target(#[from] NoTarget),
+}
+
+fn usage(what: &'static str) -> VerbError {
+    UsageError::Said { what }.into()
+}
+
 impl VerbError {
+    /// Whether the command line is what is wrong.
+    fn is_usage(&self) -> bool {
+        match self {
+            Self::Usage(_) => true,
+            Self::Token(error) => error.is_usage(),
+            Self::Config(error) => matches!(error, ConfigError::Server { from, .. } if from == SERVER_FLAG),
+            _ => false,
+        }
+    }
+
+    /// What to do next, where it is not the server who says it.
+    fn hint(&self) -> &'static str {
+        match self {
+            Self::Client(error) | Self::Lost { source: error, .. } => error.hint().unwrap_or_default(),
+            _ if self.is_usage() => "The verb's `--help` shows what it takes.",
+            _ => "",
+        }
+    }
+
     /// Whether standard output is a pipe whose reader has gone: they have what they wanted, and nothing went wrong.
     fn is_unread(&self) -> bool {
         let error = match self {
@@ -83,7 +118,11 @@ pub(crate) fn carry_out(cli: Cli) -> ExitCode {
         Err(error) if error.is_unread() => ExitCode::from(exit::UNREAD),
         Err(error) => {
             report(&error, json);
-            ExitCode::from(if is_run { exit::NO_RESULT } else { exit::FAILED })
+            ExitCode::from(match is_run {
+                _ if error.is_usage() => exit::USAGE,
+                true => exit::NO_RESULT,
+                false => exit::FAILED,
+            })
         }
     }
 }
@@ -160,6 +199,22 @@ fn say<T: serde::Serialize>(common: &Common, value: &T, text: impl FnOnce() -> S
     Ok(ExitCode::SUCCESS)
 }
 
+/// [`say`] of a list, of which people are told when nothing is in it: on standard error, as it is no row.
+fn say_list<T: serde::Serialize>(
+    common: &Common,
+    value: &T,
+    nothing: &str,
+    text: impl FnOnce() -> String,
+) -> Result<ExitCode, VerbError> {
+    say(common, value, || {
+        let text = text();
+        if text.is_empty() {
+            note!("bailey: {nothing}");
+        }
+        text
+    })
+}
+
 /// Says on standard error what went wrong and what to do.
 fn report(error: &VerbError, json: bool) {
     let refused = match error {
@@ -169,17 +224,18 @@ fn report(error: &VerbError, json: bool) {
     if json {
         let value = match refused {
             Some(body) => serde_json::json!(body),
-            None => serde_json::json!({ "error": "failed", "message": chain(error) }),
+            None => {
+                let kind = if error.is_usage() { "usage" } else { "failed" };
+                terminal::error(kind, &chain(error), error.hint())
+            }
         };
         note!("{value}");
         return;
     }
     let paint = terminal::Paint::stderr();
     note!("{} {}", paint.red("bailey:"), terminal::printable_lines(&wording::of_cli(&chain(error))));
-    if let VerbError::Client(error) | VerbError::Lost { source: error, .. } = error
-        && let Some(hint) = error.hint()
-    {
-        note!("  {hint}");
+    if !error.hint().is_empty() {
+        note!("  {}", error.hint());
     }
     if let Some(body) = refused {
         if !body.policies.is_empty() {

@@ -36,7 +36,7 @@ pub(crate) struct AuditListArgs {
     #[arg(long, value_name = "USER")]
     pub(crate) user: Option<UserId>,
     /// For this action, such as `tree_write`
-    #[arg(long, value_name = "ACTION")]
+    #[arg(long, value_name = "ACTION", value_parser = value::audited_action)]
     pub(crate) action: Option<String>,
     /// What was decided
     #[arg(long, value_parser = ["allowed", "denied"])]

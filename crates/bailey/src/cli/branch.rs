@@ -3,16 +3,18 @@
 use std::path::PathBuf;
 
 use bailey_protocol::api::ForkSource;
-use bailey_protocol::id::BaselineName;
+use bailey_protocol::id::{BaselineName, UserId};
 use bailey_protocol::label::Label;
 use bailey_protocol::path::{BranchName, TreePath};
 use clap::{Args, Subcommand};
+
+use super::value;
 
 /// Which store a verb is about.
 #[derive(Debug, Args)]
 pub(crate) struct StoreArgs {
     /// The store: `/tenants/TENANT` or `/tenants/TENANT/users/USER`; the token's tenant without it
-    #[arg(long = "in", value_name = "PATH")]
+    #[arg(long = "in", value_name = "PATH", value_parser = value::path)]
     pub(crate) store: Option<TreePath>,
 }
 
@@ -69,6 +71,7 @@ pub(crate) struct UnprotectArgs {
 #[derive(Debug, Args)]
 pub(crate) struct LabelArgs {
     /// The path; its labels hold for all below it
+    #[arg(value_parser = value::path)]
     pub(crate) path: TreePath,
     /// All labels of the path, such as `confidential`; shows those there are without any
     #[arg(conflicts_with = "clear")]
@@ -79,7 +82,7 @@ pub(crate) struct LabelArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct ShareArgs {
     #[command(subcommand)]
     pub(crate) verb: Option<ShareVerb>,
@@ -90,9 +93,10 @@ pub(crate) struct ShareArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ShareNew {
     /// The path, with all below it
+    #[arg(required = true, value_parser = value::path)]
     pub(crate) path: Option<TreePath>,
     /// For reading
-    #[arg(long, conflicts_with = "write")]
+    #[arg(long, conflicts_with = "write", required_unless_present = "write")]
     pub(crate) read: bool,
     /// For reading and writing
     #[arg(long)]
@@ -104,8 +108,12 @@ pub(crate) struct ShareNew {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ShareVerb {
-    /// List your tree tokens
-    List,
+    /// List tree tokens that hold: your own, or another user's (admins)
+    List {
+        /// Whose
+        #[arg(long, value_name = "USER")]
+        user: Option<UserId>,
+    },
     /// End a tree token
     Revoke {
         /// Its id

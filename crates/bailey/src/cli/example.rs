@@ -33,7 +33,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("unprotect", "bailey unprotect main"),
     ("label", "bailey label /tenants/acme/reports confidential\nbailey label /tenants/acme/reports"),
     ("share", "bailey share /tenants/acme/reports --read --minutes 15"),
-    ("share list", "bailey share list"),
+    ("share list", "bailey share list\nbailey share list --user ana"),
     ("share revoke", "bailey share revoke tok_01hzy3v9k4q8w2e6r0t5y7v1ja"),
     ("baseline list", "bailey baseline list"),
     ("baseline publish", "bailey baseline publish starter ./starter"),

@@ -148,7 +148,7 @@ pub(crate) struct KeyCreateArgs {
     #[arg(long = "action", value_name = "ACTION")]
     pub(crate) actions: Vec<String>,
     /// A path that it is for, with what is below it; may be repeated; every path without it
-    #[arg(long = "path", value_name = "PATH")]
+    #[arg(long = "path", value_name = "PATH", value_parser = value::path)]
     pub(crate) paths: Vec<TreePath>,
     /// Let it only look
     #[arg(long)]

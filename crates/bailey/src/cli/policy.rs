@@ -6,6 +6,8 @@ use bailey_protocol::id::{RunId, UserId};
 use bailey_protocol::path::{BranchName, TreePath};
 use clap::{Args, Subcommand};
 
+use super::value;
+
 #[derive(Debug, Args)]
 pub(crate) struct PolicyArgs {
     #[command(subcommand)]
@@ -35,7 +37,7 @@ pub(crate) enum PolicyVerb {
         /// Such as `tree_read`
         action: String,
         /// About a path
-        #[arg(long, value_name = "PATH", conflicts_with = "run")]
+        #[arg(long, value_name = "PATH", conflicts_with = "run", value_parser = value::path)]
         path: Option<TreePath>,
         /// On which branch
         #[arg(long = "ref", alias = "branch", value_name = "BRANCH", requires = "path")]

@@ -11,6 +11,7 @@ use super::value;
 #[group(required = true, multiple = false)]
 pub(crate) struct PurgeArgs {
     /// The file or folder; every version that had it gets a new id, and the old one answers 410
+    #[arg(value_parser = value::path)]
     pub(crate) path: Option<TreePath>,
     /// Show the receipt of an earlier purge
     #[arg(long, value_name = "ID")]

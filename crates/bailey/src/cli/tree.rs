@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use bailey_protocol::id::VersionId;
-use bailey_protocol::path::{BranchName, TreePath};
+use bailey_protocol::path::{BranchName, Revision, TreePath};
 use clap::{Args, ValueEnum};
 
 use super::{AtArgs, WriteArgs, value};
@@ -51,12 +51,14 @@ pub(crate) struct EditArgs {
 #[derive(Debug, Args)]
 pub(crate) struct CopyArgs {
     /// The file or folder
+    #[arg(value_parser = value::path)]
     pub(crate) from: TreePath,
-    /// Where it goes, its name included
-    pub(crate) to: TreePath,
+    /// Where it goes, its name included, or with a `/` at the end the folder that it goes into
+    #[arg(value_parser = value::target)]
+    pub(crate) to: value::Target,
     /// Branch or version to read; the one that is written to without it
     #[arg(long, value_name = "REF")]
-    pub(crate) from_ref: Option<String>,
+    pub(crate) from_ref: Option<Revision>,
     #[command(flatten)]
     pub(crate) write: WriteArgs,
 }
@@ -64,9 +66,11 @@ pub(crate) struct CopyArgs {
 #[derive(Debug, Args)]
 pub(crate) struct MoveArgs {
     /// The file or folder
+    #[arg(value_parser = value::path)]
     pub(crate) from: TreePath,
-    /// Where it goes, its name included
-    pub(crate) to: TreePath,
+    /// Where it goes, its name included, or with a `/` at the end the folder that it goes into
+    #[arg(value_parser = value::target)]
+    pub(crate) to: value::Target,
     #[command(flatten)]
     pub(crate) write: WriteArgs,
 }
@@ -74,6 +78,7 @@ pub(crate) struct MoveArgs {
 #[derive(Debug, Args)]
 pub(crate) struct VersionArgs {
     /// The file or folder
+    #[arg(value_parser = value::path)]
     pub(crate) path: TreePath,
     /// The version (`bailey log` lists them)
     #[arg(id = "of", value_name = "VERSION")]
@@ -105,6 +110,7 @@ pub(crate) struct ExtractArgs {
     /// The local archive (tar, tar.gz or zip); `-` is standard input
     pub(crate) local: PathBuf,
     /// The folder that it goes to
+    #[arg(value_parser = value::path)]
     pub(crate) remote: TreePath,
     /// By the file's name without it: zip for `.zip`, else tar
     #[arg(long, value_name = "FORMAT")]

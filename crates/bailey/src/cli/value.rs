@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bailey_protocol::api::MountRequest;
-use bailey_protocol::path::SandboxPath;
+use bailey_protocol::id::IdError;
+use bailey_protocol::path::{SandboxPath, TreePath};
 use bailey_protocol::wall::WallKind;
 
 /// `500ms`, `30s`, `5m`, `1h`, `7d`.
@@ -57,6 +58,52 @@ pub(super) fn cores(text: &str) -> Result<u32, String> {
     whole.checked_mul(1000).and_then(|millis| millis.checked_add(part)).ok_or_else(rule)
 }
 
+/// A path of the tree, with or without a `/` at its end, as shells complete folders.
+pub(super) fn path(text: &str) -> Result<TreePath, String> {
+    let folder = text.strip_suffix('/').filter(|path| !path.ends_with('/'));
+    folder.unwrap_or(text).parse().map_err(|error: IdError| error.to_string())
+}
+
+/// Where something goes: its own path, or with a `/` at the end that of the folder which it goes into.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Target {
+    path: TreePath,
+    is_folder: bool,
+}
+
+/// Why something goes nowhere.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoTarget {
+    #[error("what goes into `{folder}/` has no name: say where it goes, its name included")]
+    Unnamed { folder: TreePath },
+    #[error(transparent)]
+    Path(#[from] IdError),
+}
+
+impl Target {
+    /// The path that what is called `name` goes to.
+    pub(crate) fn of(self, name: Option<&str>) -> Result<TreePath, NoTarget> {
+        match (self.is_folder, name) {
+            (false, _) => Ok(self.path),
+            (true, Some(name)) => Ok(format!("{}/{name}", self.path).parse()?),
+            (true, None) => Err(NoTarget::Unnamed { folder: self.path }),
+        }
+    }
+}
+
+/// Where something goes.
+pub(super) fn target(text: &str) -> Result<Target, String> {
+    Ok(Target { path: path(text)?, is_folder: text.ends_with('/') })
+}
+
+/// An action that there may be rows of the audit about.
+pub(super) fn audited_action(text: &str) -> Result<String, String> {
+    match bailey_control::audit::check_action(text) {
+        Ok(()) => Ok(text.to_owned()),
+        Err(unknown) => Err(format!("{unknown}; docs/policy.md lists them")),
+    }
+}
+
 /// `/tenants/acme/reports:/data`, with `:ro` where changes are to be refused. The last `:/` divides, so that the
 /// tree's path may hold colons.
 pub(super) fn mount(text: &str) -> Result<MountRequest, String> {
@@ -65,8 +112,8 @@ pub(super) fn mount(text: &str) -> Result<MountRequest, String> {
     let at = paths.rfind(":/").ok_or_else(rule)?;
     let (path, at) = paths.split_at_checked(at).ok_or_else(rule)?;
     Ok(MountRequest {
-        path: path.parse().map_err(|e: bailey_protocol::id::IdError| e.to_string())?,
-        at: at.trim_start_matches(':').parse().map_err(|e: bailey_protocol::id::IdError| e.to_string())?,
+        path: self::path(path)?,
+        at: at.trim_start_matches(':').parse().map_err(|error: IdError| error.to_string())?,
         read_only,
         branch: None,
     })
@@ -79,7 +126,7 @@ pub(super) fn file(text: &str) -> Result<(PathBuf, SandboxPath), String> {
     if local.is_empty() {
         return Err(rule());
     }
-    let at = at.trim_start_matches(':').parse().map_err(|e: bailey_protocol::id::IdError| e.to_string())?;
+    let at = at.trim_start_matches(':').parse().map_err(|error: IdError| error.to_string())?;
     Ok((local.into(), at))
 }
 
@@ -120,6 +167,26 @@ mod tests {
         for bad in ["", ".", "1.", "1.2345", "-1", "0.-5", "99999999"] {
             assert!(cores(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_slash_at_the_end_is_a_folders() {
+        for (text, found) in [
+            ("/tenants/acme", Some("/tenants/acme")),
+            ("/tenants/acme/", Some("/tenants/acme")),
+            ("/tenants/acme/a b/", Some("/tenants/acme/a b")),
+            ("/tenants/acme//", None),
+            ("/tenants/", None),
+            ("/", None),
+            ("", None),
+        ] {
+            assert_eq!(path(text).ok().as_ref().map(TreePath::as_str), found, "{text}");
+        }
+        let goes = |text: &str, name| target(text).unwrap().of(name).map(|path| path.to_string()).ok();
+        assert_eq!(goes("/tenants/acme/d", Some("f")).as_deref(), Some("/tenants/acme/d"));
+        assert_eq!(goes("/tenants/acme/d/", Some("f")).as_deref(), Some("/tenants/acme/d/f"));
+        assert_eq!((goes("/tenants/acme/d/", None), goes("/tenants/acme/d/", Some(".."))), (None, None));
+        assert_eq!(mount("/tenants/acme/d/:/data").unwrap().path.as_str(), "/tenants/acme/d");
     }
 
     #[test]

@@ -8,6 +8,8 @@ use serde::Deserialize;
 use super::{ConfigError, environment};
 use crate::cli::Common;
 
+/// The flag that names the server.
+pub(crate) const SERVER_FLAG: &str = "--server";
 const DEFAULT_SERVER: &str = "http://127.0.0.1:8470";
 
 /// `~/.config/bailey/config.toml`.
@@ -30,7 +32,7 @@ impl ClientConfig {
     /// Flags win over the environment, and that over the file, which is not read where nothing is left to it.
     pub(crate) fn read(flags: &Common) -> Result<Self, ConfigError> {
         let path = file_path()?;
-        let server = named(&flags.server, "--server", "BAILEY_URL")?;
+        let server = named(&flags.server, SERVER_FLAG, "BAILEY_URL")?;
         let token = named(&flags.token, "--token", "BAILEY_TOKEN")?;
         let file = if server.is_some() && token.is_some() { File::default() } else { read_file(&path)? };
         let of_file = |value: Option<String>| value.map(|value| (value, format!("`{}`", path.display())));

@@ -86,6 +86,9 @@ async fn list(args: AuditListArgs, common: Common) -> Result<ExitCode, VerbError
     records.reverse();
     let last = records.last().map(|record| record.row.seq);
     records.iter().try_for_each(|record| print(record, common.json))?;
+    if records.is_empty() && !common.json {
+        note!("bailey: no rows like that");
+    }
     if args.follow {
         follow(&client, &route, query, last, common.json).await?;
     }

@@ -13,7 +13,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use reqwest::Method;
 use serde_json::json;
 
-use super::{VerbError, connect, say, transfer};
+use super::{VerbError, connect, say, say_list, transfer, usage};
 use crate::cli::Common;
 use crate::cli::branch::{
     BaselineArgs, BaselineVerb, BranchesArgs, ForkArgs, LabelArgs, PromoteArgs, ProtectArgs, ShareArgs, ShareNew,
@@ -46,7 +46,7 @@ pub(super) async fn branches(args: BranchesArgs, common: Common) -> Result<ExitC
     }
     let paint = Paint::stdout();
     let list = BranchList { branches, next: None };
-    say(&common, &list, || {
+    say_list(&common, &list, "no branch has a version yet", || {
         rows(&list.branches, |BranchInfo { branch, version, protected }| {
             let note = if *protected { "  protected" } else { "" };
             format!("{} {branch}{}", paint.cyan(version.as_str()), paint.dim(note))
@@ -101,7 +101,7 @@ pub(super) async fn label(args: LabelArgs, common: Common) -> Result<ExitCode, V
     };
     nothing_there(shown.known);
     let paint = Paint::stdout();
-    say(&common, &shown, || {
+    say_list(&common, &shown, "no labels", || {
         let own = shown.labels.iter().map(Label::to_string);
         let inherited = shown.inherited.difference(&shown.labels);
         let inherited = inherited.map(|label| format!("{label}{}", paint.dim("  from a folder above")));
@@ -120,9 +120,10 @@ pub(super) async fn share(args: ShareArgs, common: Common) -> Result<ExitCode, V
             client.remove(&format!("/v1/tree-tokens/{id}"), &[]).await?;
             say(&common, &json!({ "id": id, "revoked": true }), || format!("{id} is revoked"))
         }
-        Some(ShareVerb::List) => {
-            let list: TreeTokenList = client.get("/v1/tree-tokens", &[]).await?;
-            say(&common, &list, || {
+        Some(ShareVerb::List { user }) => {
+            let whose: Vec<_> = user.iter().map(|user| ("user", user.to_string())).collect();
+            let list: TreeTokenList = client.get("/v1/tree-tokens", &whose).await?;
+            say_list(&common, &list, "no tree tokens that hold", || {
                 rows(&list.tokens, |token| {
                     let (path, until) = (printable(token.path.as_str()), time(token.expires_ms));
                     format!("{} {} {path} until {until}", token.id, mode_name(token.mode))
@@ -134,12 +135,8 @@ pub(super) async fn share(args: ShareArgs, common: Common) -> Result<ExitCode, V
 }
 
 async fn make(client: &Client, new: ShareNew, common: &Common) -> Result<ExitCode, VerbError> {
-    let path = new.path.ok_or(VerbError::Input { what: "name a path to share, or use `list` or `revoke`" })?;
-    let mode = match (new.read, new.write) {
-        (true, false) => ShareMode::Read,
-        (false, true) => ShareMode::Write,
-        (_, _) => return Err(VerbError::Input { what: "say what for: `--read` or `--write`" }),
-    };
+    let path = new.path.ok_or_else(|| usage("name a path to share, or use `list` or `revoke`"))?;
+    let mode = if new.write { ShareMode::Write } else { ShareMode::Read };
     let request = TreeTokenRequest { path, mode, minutes: new.minutes };
     let made: TreeTokenMade = client.post("/v1/tree-tokens", &request).await?;
     if !common.json {
@@ -162,7 +159,7 @@ pub(super) async fn baseline(args: BaselineArgs, common: Common) -> Result<ExitC
         BaselineVerb::List { operator } => {
             let path = if operator { "/v1/operator/baselines" } else { "/v1/baselines" };
             let list: BaselineList = client.get(path, &[]).await?;
-            say(&common, &list, || {
+            say_list(&common, &list, "no baselines are published", || {
                 rows(&list.baselines, |info| {
                     format!("baseline:{}@{} {}", info.name, info.number, time(info.published_ms))
                 })
@@ -189,7 +186,7 @@ fn mode_name(mode: ShareMode) -> &'static str {
 /// The store that was named, or that of the token's tenant.
 fn store(args: StoreArgs, client: &Client) -> Result<TreePath, VerbError> {
     let known = args.store.or_else(|| tenant_root(client.token()));
-    known.ok_or(VerbError::Input { what: "name the store: `--in /tenants/TENANT`" })
+    known.ok_or_else(|| usage("the token does not say of which tenant it is: name the store, `--in /tenants/TENANT`"))
 }
 
 /// What the token says of its tenant. Nobody relies on it: the server verifies the token itself.

@@ -11,7 +11,7 @@ use reqwest::Method;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::{VerbError, connect, say};
+use super::{VerbError, connect, say, say_list};
 use crate::cli::Common;
 use crate::cli::identity::{
     AccountArgs, AccountNamed, AccountVerb, KeyArgs, KeyCreateArgs, KeyVerb, TenantArgs, TenantSetArgs, TenantVerb,
@@ -27,7 +27,7 @@ pub(super) async fn user(args: UserArgs, common: Common) -> Result<ExitCode, Ver
             let path = tenant.map_or_else(|| "/v1/users".to_owned(), |of| format!("/v1/operator/tenants/{of}/users"));
             let page = |page: UserList| (page.users, page.next.map(|next| next.to_string()));
             let list = UserList { users: pages(&client, &path, page).await?, next: None };
-            say(&common, &list, || rows(&list.users, user_row))
+            say_list(&common, &list, "no users yet", || rows(&list.users, user_row))
         }
         UserVerb::Disable(named) => set(&client, &user_path(&named, "disable"), named.user.as_str(), &common).await,
         UserVerb::Enable(named) => set(&client, &user_path(&named, "enable"), named.user.as_str(), &common).await,
@@ -51,7 +51,7 @@ pub(super) async fn tenant(args: TenantArgs, common: Common) -> Result<ExitCode,
             let page = |page: TenantList| (page.tenants, page.next.map(|next| next.to_string()));
             let tenants = pages(&client, "/v1/operator/tenants", page).await?;
             let list = TenantList { tenants, next: None };
-            say(&common, &list, || rows(&list.tenants, tenant_row))
+            say_list(&common, &list, "no tenants yet", || rows(&list.tenants, tenant_row))
         }
         TenantVerb::Disable { tenant } => set(&client, &path(&tenant, "disable"), tenant.as_str(), &common).await,
         TenantVerb::Enable { tenant } => set(&client, &path(&tenant, "enable"), tenant.as_str(), &common).await,
@@ -76,7 +76,7 @@ pub(super) async fn account(args: AccountArgs, common: Common) -> Result<ExitCod
     match args.verb {
         AccountVerb::List => {
             let all: AccountList = client.get("/v1/operator/accounts", &[]).await?;
-            say(&common, &all, || rows(&all.disabled, account_row))
+            say_list(&common, &all, "none is disabled", || rows(&all.disabled, account_row))
         }
         AccountVerb::Disable(named) => set(&client, &path(&named, "disable"), named.name.as_str(), &common).await,
         AccountVerb::Enable(named) => set(&client, &path(&named, "enable"), named.name.as_str(), &common).await,
@@ -96,7 +96,7 @@ pub(super) async fn key(args: KeyArgs, common: Common) -> Result<ExitCode, VerbE
         KeyVerb::List => {
             let page = |page: KeyList| (page.keys, page.next.map(|next| next.to_string()));
             let list = KeyList { keys: pages(&client, "/v1/keys", page).await?, next: None };
-            say(&common, &list, || rows(&list.keys, key_row))
+            say_list(&common, &list, "no keys", || rows(&list.keys, key_row))
         }
         KeyVerb::Revoke { key } => {
             client.remove(&format!("/v1/keys/{key}"), &[]).await?;

@@ -16,9 +16,10 @@ use bailey_protocol::api::policy::{
 };
 use reqwest::Method;
 
-use super::{VerbError, connect, say};
+use super::{VerbError, connect, say, say_list};
 use crate::cli::Common;
 use crate::cli::policy::{PolicyArgs, PolicyVerb};
+use crate::client::segment;
 use crate::config::policies::PolicyFolderError;
 use crate::{config, exit, terminal};
 
@@ -57,12 +58,14 @@ pub(super) async fn carry_out(args: PolicyArgs, common: Common) -> Result<ExitCo
             let failed = |source| PolicyVerbError::Read { path: file.display().to_string(), source };
             let text = PolicyText { policy: std::fs::read_to_string(&file).map_err(failed)? };
             let client = connect(&common)?;
-            let put: TenantPolicy = client.json(Method::PUT, &format!("/v1/policies/{name}"), Some(&text)).await?;
+            let put: TenantPolicy =
+                client.json(Method::PUT, &format!("/v1/policies/{}", segment(&name)), Some(&text)).await?;
             say(&common, &put, || format!("tenant/{} is in force", terminal::printable(&put.name)))
         }
         PolicyVerb::Rm { name } => {
-            connect(&common)?.remove(&format!("/v1/policies/{name}"), &[]).await?;
-            Ok(ExitCode::SUCCESS)
+            connect(&common)?.remove(&format!("/v1/policies/{}", segment(&name)), &[]).await?;
+            let value = serde_json::json!({ "name": name, "deleted": true });
+            say(&common, &value, || format!("tenant/{} is taken away", terminal::printable(&name)))
         }
         PolicyVerb::Explain { action, path, branch, run, user } => {
             explain(ExplainRequest { action, path, branch, run, user }, &common).await
@@ -89,7 +92,7 @@ async fn status(common: &Common) -> Result<ExitCode, VerbError> {
 
 async fn list(common: &Common) -> Result<ExitCode, VerbError> {
     let own: TenantPolicyList = connect(common)?.get("/v1/policies", &[]).await?;
-    say(common, &own, || {
+    say_list(common, &own, "no policies of the tenant's own", || {
         let text = |policy: &TenantPolicy| {
             format!("// tenant/{}\n{}", policy.name, terminal::printable_lines(policy.policy.trim_end()))
         };

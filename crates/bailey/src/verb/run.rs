@@ -17,7 +17,7 @@ use base64::engine::general_purpose::STANDARD;
 pub(super) use follow::follow;
 pub(super) use interrupt::Interrupts;
 
-use super::{VerbError, connect};
+use super::{VerbError, connect, usage};
 use crate::cli::{Common, RunArgs};
 use crate::terminal::note;
 use crate::{exit, terminal};
@@ -93,7 +93,7 @@ fn files(asked: Vec<(PathBuf, SandboxPath)>) -> Result<BTreeMap<SandboxPath, Fil
             Err(binary) => FileInput::Base64(STANDARD.encode(binary.as_bytes())),
         };
         if files.insert(at, input).is_some() {
-            return Err(VerbError::Input { what: "two files are to be at the same place" });
+            return Err(usage("two files are to be at the same place"));
         }
     }
     Ok(files)

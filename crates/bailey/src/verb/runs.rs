@@ -6,7 +6,7 @@ use bailey_protocol::api::{RunAccepted, RunList, RunStatus, RunSummary};
 use bailey_protocol::node::Ending;
 
 use super::run::{Interrupts, follow};
-use super::{VerbError, connect, say};
+use super::{VerbError, connect, say, say_list};
 use crate::cli::{Common, RunsArgs};
 use crate::terminal::{Paint, printable, rows, time};
 
@@ -14,7 +14,7 @@ pub(super) async fn carry_out(args: RunsArgs, common: Common) -> Result<ExitCode
     let client = connect(&common)?;
     let Some(run) = args.run else {
         let list: RunList = client.get("/v1/runs", &[]).await?;
-        return say(&common, &list, || rows(&list.runs, row));
+        return say_list(&common, &list, "no runs yet", || rows(&list.runs, row));
     };
     if args.cancel {
         client.tell(&format!("/v1/runs/{run}/cancel")).await?;

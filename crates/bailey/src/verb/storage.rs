@@ -8,7 +8,7 @@ use bailey_protocol::quota::{GcSummary, TenantQuota, TenantStorage};
 use reqwest::Method;
 
 use super::identity::never_seen;
-use super::{VerbError, connect, say};
+use super::{VerbError, connect, say, usage};
 use crate::cli::Common;
 use crate::cli::storage::{GcArgs, PurgeArgs, QuotaArgs, QuotaSetArgs, QuotaVerb};
 
@@ -17,7 +17,7 @@ pub(super) async fn purge(args: PurgeArgs, common: Common) -> Result<ExitCode, V
     let receipt: PurgeReceipt = match (args.path, args.receipt) {
         (Some(path), _) => client.post("/v1/purges", &PurgeRequest { path }).await?,
         (None, Some(id)) => client.get(&format!("/v1/purges/{id}"), &[]).await?,
-        (None, None) => return Err(VerbError::Input { what: "name a path, or the receipt to show" }),
+        (None, None) => return Err(usage("name a path, or the receipt to show")),
     };
     say(&common, &receipt, || {
         let state = match receipt.state {

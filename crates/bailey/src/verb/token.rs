@@ -34,6 +34,26 @@ pub(crate) enum TokenError {
     NoServer { path: String },
 }
 
+impl TokenError {
+    /// Whether the command line is what is wrong.
+    pub(super) fn is_usage(&self) -> bool {
+        match self {
+            Self::Role(_) | Self::Entitlement(_) | Self::Tenant(_) | Self::Nobody => true,
+            Self::Issuer(error) => match error {
+                IssuerError::Ttl { .. }
+                | IssuerError::Roles { .. }
+                | IssuerError::Machine
+                | IssuerError::Label
+                | IssuerError::TooLarge => true,
+                IssuerError::KeyFile(_) | IssuerError::NotAKey | IssuerError::Rng(_) | IssuerError::Encode { .. } => {
+                    false
+                }
+            },
+            Self::NoServer { .. } => false,
+        }
+    }
+}
+
 pub(super) fn carry_out(args: TokenArgs, common: &Common) -> Result<ExitCode, VerbError> {
     let wanted = wanted(&args)?;
     require_root()?;

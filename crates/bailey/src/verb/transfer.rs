@@ -12,7 +12,7 @@ use futures_util::stream;
 use reqwest::{Method, Response};
 use tokio::sync::mpsc;
 
-use super::tree::{reference, upload};
+use super::tree::{reference, remote, upload};
 use super::{VerbError, connect, say};
 use crate::cli::Common;
 use crate::cli::tree::{ArchiveArgs, ArchiveFormat, ExtractArgs, GetArgs};
@@ -131,8 +131,9 @@ fn format_of(told: Option<ArchiveFormat>, local: &Path) -> ArchiveFormat {
 
 /// Writes a local folder into the tree, in one version.
 pub(super) async fn put_folder(args: PutArgs, common: Common) -> Result<ExitCode, VerbError> {
+    let remote = remote(args.remote, &args.local)?;
     let client = connect(&common)?;
-    let sent = send_folder(args.local, async |body| send(&client, &args.remote, &args.write, "tar", body).await);
+    let sent = send_folder(args.local, async |body| send(&client, &remote, &args.write, "tar", body).await);
     extracted(&sent.await?, &common)
 }
 

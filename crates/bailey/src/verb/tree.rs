@@ -2,19 +2,22 @@
 
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 
 use bailey_protocol::api::{Diff, DiffChange, EntryKind, History, TreeEntry, TreeListing, VersionInfo, WriteAnswer};
+use bailey_protocol::path::{TreePath, text_of};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::TryStreamExt as _;
 use reqwest::{Method, Response};
 use tokio_util::io::ReaderStream;
 
-use super::{VerbError, connect, say};
+use super::{UsageError, VerbError, connect, say, say_list};
 use crate::cli::tree::ListArgs;
+use crate::cli::value::Target;
 use crate::cli::{AtArgs, Common, DiffArgs, LogArgs, PutArgs, RmArgs};
 use crate::client::{Client, Upload, broken, collect, decode, tree_path};
 use crate::progress::Meter;
@@ -99,15 +102,22 @@ pub(super) async fn cat(args: AtArgs, common: Common) -> Result<ExitCode, VerbEr
 }
 
 pub(super) async fn put(args: PutArgs, common: Common) -> Result<ExitCode, VerbError> {
+    let remote = remote(args.remote, &args.local)?;
     let client = connect(&common)?;
     let (body, executable) = upload(&args.local).await?;
     let mut query = args.write.query();
     if let Some(executable) = executable {
         query.push(("executable", executable.to_string()));
     }
-    let path = tree_path("tree", &args.remote);
+    let path = tree_path("tree", &remote);
     let answer: WriteAnswer = client.write(Method::PUT, &path, &query, args.write.if_match.as_deref(), body).await?;
     written(&answer, &common)
+}
+
+/// Where what is at a local path goes; standard input has no name of its own.
+pub(super) fn remote(target: Target, local: &Path) -> Result<TreePath, VerbError> {
+    let name = local.file_name().filter(|_| local != Path::new("-")).map(|name| text_of(name.as_bytes()));
+    Ok(target.of(name.as_deref()).map_err(UsageError::from)?)
 }
 
 pub(super) async fn remove(args: RmArgs, common: Common) -> Result<ExitCode, VerbError> {
@@ -126,7 +136,7 @@ pub(super) async fn log(args: LogArgs, common: Common) -> Result<ExitCode, VerbE
     query.push(("limit", args.limit.to_string()));
     let history: History = client.get(&tree_path("tree-history", &args.at.path), &query).await?;
     let paint = Paint::stdout();
-    say(&common, &history, || {
+    say_list(&common, &history, "no version yet", || {
         rows(&history.versions, |VersionInfo { version, author, time_ms, message, run, .. }| {
             let by = run.as_ref().map_or_else(|| author.clone(), |run| format!("{author} by {run}"));
             let when = paint.dim(&terminal::time(*time_ms));

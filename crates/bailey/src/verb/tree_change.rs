@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use bailey_protocol::api::{
     Blame, CopyRequest, RestoreRequest, RevertRequest, TreeEdit, TreePatch, VersionInfo, WriteAnswer,
 };
-use bailey_protocol::path::Revision;
+use bailey_protocol::path::TreePath;
 use reqwest::Method;
 use serde::Serialize;
 
 use super::tree::{reference, written};
-use super::{VerbError, connect};
+use super::{UsageError, VerbError, connect, usage};
 use crate::cli::tree::{CopyArgs, EditArgs, MoveArgs, VersionArgs};
 use crate::cli::{AtArgs, Common, RmArgs, WriteArgs};
 use crate::client::{Upload, collect, tree_path};
@@ -28,13 +28,11 @@ pub(super) async fn edit(args: EditArgs, common: Common) -> Result<ExitCode, Ver
             ..TreeEdit::default()
         }),
         _ => {
-            return Err(VerbError::Input {
-                what: "say what goes, with `--old` or `--at`, and what comes, with `--new`",
-            });
+            return Err(usage("say what goes, with `--old` or `--at`, and what comes, with `--new`"));
         }
     };
     if edit.is_none() && args.executable.is_none() {
-        return Err(VerbError::Input { what: "there is nothing to edit: use `--old` or `--at`, or `--executable`" });
+        return Err(usage("there is nothing to edit: use `--old` or `--at`, or `--executable`"));
     }
     let patch = TreePatch { edits: edit.into_iter().collect(), executable: args.executable };
     let client = connect(&common)?;
@@ -45,17 +43,22 @@ pub(super) async fn edit(args: EditArgs, common: Common) -> Result<ExitCode, Ver
 }
 
 pub(super) async fn copy(args: CopyArgs, common: Common) -> Result<ExitCode, VerbError> {
-    let from_ref = args.from_ref.map(|text| text.parse::<Revision>()).transpose();
-    let from_ref = from_ref.map_err(|_rule| VerbError::Input { what: "`--from-ref` is no branch and no version" })?;
-    let CopyArgs { from, to, write, .. } = args;
+    let CopyArgs { from, to, from_ref, write } = args;
+    let to = to.of(last_name(&from)).map_err(UsageError::from)?;
     let body = CopyRequest { from, to, reference: write.branch.clone(), from_ref, moves: false };
     post("/v1/tree-copy", &body, &write, &common).await
 }
 
 pub(super) async fn rename(args: MoveArgs, common: Common) -> Result<ExitCode, VerbError> {
     let MoveArgs { from, to, write } = args;
+    let to = to.of(last_name(&from)).map_err(UsageError::from)?;
     let body = CopyRequest { from, to, reference: write.branch.clone(), from_ref: None, moves: true };
     post("/v1/tree-copy", &body, &write, &common).await
+}
+
+/// The name of what is at a path; a store's root has none that something could go by.
+fn last_name(path: &TreePath) -> Option<&str> {
+    path.inner().rsplit('/').next().filter(|name| !name.is_empty())
 }
 
 pub(super) async fn restore(args: VersionArgs, common: Common) -> Result<ExitCode, VerbError> {

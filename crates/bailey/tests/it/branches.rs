@@ -30,7 +30,7 @@ fn a_change_goes_from_a_fork_through_a_run_to_a_protected_main() {
     ana.put("/tenants/acme/app/out", "main's\n");
     ana.ok(&[&mount[..], &["--branch", "draft", "--", "sh", "-c", "echo draft > /data/out"]].concat());
     let conflict = ana.output(&["promote", "draft", "--into", "main"]);
-    assert!(!conflict.status.success() && text(&conflict.stderr).contains("  app/out\n"), "{conflict:?}");
+    assert!(!conflict.status.success() && text(&conflict.stderr).contains("  /tenants/acme/app/out\n"), "{conflict:?}");
     assert_eq!(ana.ok(&["cat", "/tenants/acme/app/out"]), "main's\n");
     ana.ok(&["branches", "--delete", "draft"]);
     assert!(!ana.ok(&["branches"]).contains("draft"));

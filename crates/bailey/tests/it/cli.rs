@@ -103,13 +103,54 @@ fn an_old_version_is_not_overwritten_by_mistake() {
 }
 
 #[test]
-fn wrong_usage_is_code_2_and_for_run_125() {
-    for arguments in [vec![], vec!["fly"], vec!["ls"], vec!["ls", "/etc"], vec!["token", "--tenant", "A"]] {
-        assert_eq!(bailey().args(&arguments).output().unwrap().status.code(), Some(2), "{arguments:?}");
+fn wrong_usage_is_code_2_of_every_verb_and_with_json_an_error_like_others() {
+    let twice = ["run", "--file", "/dev/null:/tmp/x", "--file", "/dev/null:/tmp/x", "--token", "t", "--", "true"];
+    for arguments in [
+        &[][..],
+        &["fly"],
+        &["policy"],
+        &["ls"],
+        &["ls", "/etc"],
+        &["ls", "/tenants/acme//"],
+        &["ls", "/tenants/acme", "--server", "localhost", "--token", "t"],
+        &["token", "--tenant", "A"],
+        &["token", "--tenant", "acme", "--user", "ana", "--role", "NO ROLE"],
+        &["token", "--tenant", "acme", "--user", "ana", "--role", "member", "--entitle", "nope"],
+        &["token", "--service", "billing", "--tenants", "Acme"],
+        &["run"],
+        &["run", "true"],
+        &["run", "--mount", "x", "--", "true"],
+        &["run", "--timeout", "30x", "--", "true"],
+        &twice,
+        &["share"],
+        &["share", "/tenants/acme", "--token", "t"],
+        &["share", "/tenants/acme", "--read", "--write"],
+        &["edit", "/tenants/acme/f", "--token", "t"],
+        &["edit", "/tenants/acme/f", "--new", "x", "--token", "t"],
+        &["cp", "--from-ref", "a..b", "/tenants/acme/f", "/tenants/acme/g"],
+        &["cp", "/tenants/acme", "/tenants/acme/d/", "--token", "t"],
+        &["put", "-", "/tenants/acme/d/", "--token", "t"],
+        &["branches", "--token", "e2b_0"],
+        &["audit", "--action", "tree_wrote"],
+        &["purge"],
+    ] {
+        let output = bailey().args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
+        let output = bailey().arg("--json").args(arguments).output().unwrap();
+        let error: Value = serde_json::from_slice(&output.stderr).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        assert_eq!((output.status.code(), error["error"].as_str()), (Some(2), Some("usage")), "{arguments:?}");
+        assert!(output.stdout.is_empty() && error["message"].as_str().is_some_and(|text| !text.is_empty()), "{error}");
+        assert!(error["hint"].as_str().is_some_and(|text| !text.is_empty()), "{error}");
     }
-    for arguments in [vec!["run"], vec!["run", "true"], vec!["run", "--mount", "x", "--", "true"]] {
-        assert_eq!(bailey().args(&arguments).output().unwrap().status.code(), Some(125), "{arguments:?}");
-    }
+    let typo = bailey().args(["audit", "--action", "tree_wrote"]).output().unwrap();
+    assert!(text(&typo.stderr).contains("the nearest is `tree_write`"), "{typo:?}");
+    // What is no matter of the command line is none of usage.
+    let output =
+        bailey().args(["--json", "run", "--server", "http://127.0.0.1:1", "--token", "t", "--", "true"]).output();
+    let output = output.unwrap();
+    let error: Value = serde_json::from_slice(&output.stderr).unwrap();
+    assert_eq!((output.status.code(), error["error"].as_str()), (Some(125), Some("failed")));
+    assert!(error["hint"].as_str().unwrap().contains("bailey serve"), "{error}");
     for arguments in [vec!["--help"], vec!["run", "--help"], vec!["--version"]] {
         assert_eq!(bailey().args(&arguments).output().unwrap().status.code(), Some(0), "{arguments:?}");
     }

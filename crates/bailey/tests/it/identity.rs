@@ -108,7 +108,7 @@ fn tokens_are_made_for_no_longer_than_they_may_live() {
         &["--tenant", "acme", "--user", "ana", "--role", "member", "--ttl", "400d"],
     ] {
         let output = token(refused);
-        assert_eq!(output.status.code(), Some(1), "{refused:?}");
+        assert_eq!(output.status.code(), Some(2), "{refused:?}");
         assert!(text(&output.stderr).contains("may live"), "{}", text(&output.stderr));
     }
     // A service account lists what those may whom it names; it is no user itself.

@@ -59,7 +59,7 @@ fn a_path_that_is_not_there_is_an_error_of_every_verb() {
 #[test]
 fn a_branch_that_is_not_there_is_an_error_of_every_verb() {
     let server = Server::start();
-    let ana = server.user("acme", "ana");
+    let ana = server.admin("acme", "ana");
     ana.put("/tenants/acme/q1", "1\n");
     let file = "/tenants/acme/q1";
     for arguments in [
@@ -70,6 +70,7 @@ fn a_branch_that_is_not_there_is_an_error_of_every_verb() {
         &["fork", "x", "--from", "nope"],
         &["promote", "nope", "--into", "main"],
         &["branches", "--delete", "nope"],
+        &["protect", "nope"],
     ] {
         let said = ana.fails(1, arguments);
         assert!(said.contains("no branch `nope`") && said.contains("`bailey branches`"), "{arguments:?}: {said}");
@@ -93,6 +94,98 @@ fn a_folder_is_no_file_and_hints_name_verbs() {
     ana.put("/tenants/acme/d/f", "two\n");
     let said = ana.fails(1, &["rm", "--if-match", &id, "/tenants/acme/d/f"]);
     assert!(said.contains("`--if-match`") && !said.contains("ETag"), "{said}");
+}
+
+#[test]
+fn what_is_in_the_way_is_named_with_its_whole_path() {
+    let server = Server::start();
+    let ana = server.user("acme", "ana");
+    for path in ["/tenants/acme/d/f", "/tenants/acme/e/g", "/tenants/acme/users/ana/own/h"] {
+        ana.put(path, "one\n");
+    }
+    for (arguments, path) in [
+        (&["blame", "/tenants/acme/d"][..], "/tenants/acme/d"),
+        (&["blame", "/tenants/acme/d/none"], "/tenants/acme/d/none"),
+        (&["cp", "/tenants/acme/d", "/tenants/acme/e"], "/tenants/acme/e"),
+        (&["cp", "/tenants/acme/d/none", "/tenants/acme/e/x"], "/tenants/acme/d/none"),
+        (&["cp", "/tenants/acme/none", "/tenants/acme/users/ana/x"], "/tenants/acme/none"),
+        (&["cp", "/tenants/acme/d", "/tenants/acme/users/ana/own"], "/tenants/acme/users/ana/own"),
+        (&["mv", "/tenants/acme/d", "/tenants/acme/d/below"], "/tenants/acme/d/below"),
+        (&["mkdir", "/tenants/acme/d/f"], "/tenants/acme/d/f"),
+        (&["put", "/dev/null", "/tenants/acme/d"], "/tenants/acme/d"),
+        (&["put", "/dev/null", "/tenants/acme/d/f/x"], "/tenants/acme/d/f"),
+        (&["edit", "/tenants/acme/d", "--old", "a", "--new", "b"], "/tenants/acme/d"),
+        (&["diff", "/tenants/acme/d/none", "main", "main"], "/tenants/acme/d/none"),
+        (&["rm", "/tenants/acme"], "/tenants/acme"),
+    ] {
+        let said = ana.fails(1, arguments);
+        assert!(said.lines().next().unwrap().contains(&format!("`{path}`")), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn a_slash_at_the_end_names_a_folder_and_what_goes_into_it_keeps_its_name() {
+    let server = Server::start();
+    let ana = server.user("acme", "ana");
+    let local = server.folder().join("q1.csv");
+    std::fs::write(&local, "1\n").unwrap();
+    ana.ok(&["mkdir", "/tenants/acme/in/"]);
+    ana.ok(&["put", local.to_str().unwrap(), "/tenants/acme/in/"]);
+    ana.ok(&["cp", "/tenants/acme/in/q1.csv", "/tenants/acme/kept/"]);
+    ana.ok(&["mv", "/tenants/acme/kept/", "/tenants/acme/old/"]);
+    assert_eq!(ana.ok(&["cat", "/tenants/acme/old/kept/q1.csv"]), "1\n");
+    for arguments in [&["ls", "/tenants/acme/in/"][..], &["ls", "/tenants/acme/"], &["log", "/tenants/acme/in/"]] {
+        assert_ne!(ana.ok(arguments), "", "{arguments:?}");
+    }
+    let mount = ["run", "--mount", "/tenants/acme/in/:/data:ro", "--", "cat", "/data/q1.csv"];
+    assert_eq!(ana.ok(&mount), "1\n");
+    ana.ok(&["rm", "/tenants/acme/in/"]);
+    assert!(ana.fails(1, &["ls", "/tenants/acme/in/"]).contains("`/tenants/acme/in` does not exist"));
+}
+
+#[test]
+fn a_mount_over_the_system_is_refused_and_told_better_places() {
+    let server = Server::start();
+    let ana = server.user("acme", "ana");
+    for at in ["/etc", "/usr/bin", "/lib", "/var/lib", "/home"] {
+        let said = ana.fails(125, &["run", "--mount", &format!("/tenants/acme/x:{at}"), "--", "true"]);
+        assert!(said.contains(&format!("`{at}`")) && said.contains("`/data`, `/work`, `/mnt/NAME`"), "{said}");
+    }
+    for at in ["/work", "/mnt/x", "/home/user/x", "/opt/x"] {
+        ana.ok(&["run", "--mount", &format!("/tenants/acme/x:{at}"), "--", "touch", &format!("{at}/made")]);
+    }
+}
+
+#[test]
+fn an_empty_list_says_so_to_people_and_stays_empty_to_programs() {
+    let server = Server::start();
+    let (ana, root) = (server.admin("acme", "ana"), server.operator());
+    for (user, arguments, says, list) in [
+        (&ana, &["label", "/tenants/acme"][..], "no labels", "labels"),
+        (&ana, &["branches"], "no branch has a version yet", "branches"),
+        (&ana, &["log", "/tenants/acme"], "no version yet", "versions"),
+        (&ana, &["baseline", "list"], "no baselines", "baselines"),
+        (&ana, &["share", "list"], "no tree tokens", "tokens"),
+        (&ana, &["share", "list", "--user", "bob"], "no tree tokens", "tokens"),
+        (&ana, &["key", "list"], "no keys", "keys"),
+        (&ana, &["policy", "ls"], "no policies", "policies"),
+        (&ana, &["runs"], "no runs", "runs"),
+        (&root, &["account", "list"], "none is disabled", "disabled"),
+    ] {
+        let output = user.output(arguments);
+        assert!(output.status.success() && output.stdout.is_empty(), "{arguments:?}: {output:?}");
+        assert!(text(&output.stderr).contains(&format!("bailey: {says}")), "{arguments:?}: {output:?}");
+        let output = user.output(&[&["--json"], arguments].concat());
+        assert_eq!(text(&output.stderr), "", "{arguments:?}");
+        let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(value[list].as_array().is_some_and(Vec::is_empty), "{arguments:?}: {value}");
+    }
+    assert!(text(&ana.output(&["audit", "--user", "nobody"]).stderr).contains("no rows"));
+    // An admin sees what somebody else handed out.
+    let bob = server.user("acme", "bob");
+    bob.ok(&["share", "/tenants/acme", "--read"]);
+    assert_eq!(ana.ok(&["share", "list", "--user", "bob"]).lines().count(), 1);
+    assert!(bob.fails(1, &["share", "list", "--user", "ana"]).contains("admins-only"));
 }
 
 #[test]
@@ -177,6 +270,17 @@ fn each_change_is_said_in_a_line_and_as_json() {
     assert_eq!(ana.ok(&["share", "revoke", &token]), format!("{token} is revoked\n"));
     let key = ana.json(&["key", "create", "--name", "ci", "--ttl", "1d"])["key"]["id"].as_str().unwrap().to_owned();
     assert_eq!(ana.json(&["key", "revoke", &key])["revoked"], true);
+    let policy = server.folder().join("quiet.cedar");
+    std::fs::write(&policy, r#"forbid (principal, action == Action::"run_list", resource);"#).unwrap();
+    for json in [false, true] {
+        ana.ok(&["policy", "put", "quiet", policy.to_str().unwrap()]);
+        let rm = ["policy", "rm", "quiet"];
+        if json {
+            assert_eq!(ana.json(&rm)["deleted"], true)
+        } else {
+            assert_eq!(ana.ok(&rm), "tenant/quiet is taken away\n")
+        }
+    }
     let audit = server.folder().join("acme.ndjson");
     assert!(ana.ok(&["audit", "export", audit.to_str().unwrap()]).contains(" lines to "));
 }

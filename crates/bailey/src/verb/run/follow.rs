@@ -204,7 +204,7 @@ fn summarise(result: &RunResult) {
             note!("  {}", terminal::printable(reason));
         }
         for conflict in &new.conflicts {
-            note!("  both changed: {}", terminal::printable(conflict));
+            note!("  {}", terminal::printable(&new.path.repo().below(conflict)));
         }
     }
 }
