@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 use super::below::Below;
 use super::labels::Carried;
 use super::unseen::Unseen;
-use crate::api_error::{ApiError, Details, ErrorKind, mapping};
+use crate::api_error::{ApiError, ErrorKind, mapping};
 use crate::control::{Caller, Control};
 use crate::db::{DbError, LabelRow, RefMove};
 
@@ -260,12 +260,13 @@ fn overlapping(
     on_conflict: OnConflict<'_>,
 ) -> Result<Plan, ApiError> {
     match on_conflict {
-        OnConflict::Refuse => {
-            let paths = conflicts.iter().take(MAX_CONFLICTS).map(|path| piece.store.id().below(path)).collect();
-            let message = "the same path was changed at the same time";
-            let error = ApiError::new(ErrorKind::Conflict, "path_changed", message, "Read it again, then write again.");
-            Err(ApiError { details: Some(Box::new(Details { paths, purge: None })), ..error })
-        }
+        // What else was changed below it is not for everybody to see.
+        OnConflict::Refuse => Err(ApiError::new(
+            ErrorKind::Conflict,
+            "path_changed",
+            format!("`{}`, or something below it, was changed at the same time", piece.permit.path()),
+            "Read it again, then write again.",
+        )),
         OnConflict::SideBranch(run) => {
             let branch = piece.permit.branch();
             let reason = format!("branch `{branch}` moved while the run was going, over the same paths");
