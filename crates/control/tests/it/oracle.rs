@@ -245,7 +245,7 @@ async fn f16_a_run_and_a_promotion_over_what_came_meanwhile_are_in_conflict_what
         let ask = json!({"path": TENANT, "from": branch, "into": "main"});
         let error = ana.post("/v1/promotions", ask.clone()).await.error(409);
         assert_eq!(error.error, "promotion_conflict");
-        assert_eq!(error.paths, [pin]);
+        assert_eq!(error.paths, [format!("{TENANT}/{pin}")]);
         let status = if guess == GUESSES[0] { 200 } else { 409 };
         assert_eq!(boss.post("/v1/promotions", ask).await.status, status);
     }
