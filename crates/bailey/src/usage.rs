@@ -47,7 +47,7 @@ mod tests {
     fn a_message_and_a_hint_are_apart() {
         let said = |arguments: &[&str]| told(&parse([&["bailey"], arguments].concat()).unwrap_err());
         let (message, hint) = said(&["share", "/tenants/acme"]);
-        assert_eq!(message, "the following required arguments were not provided: --read");
+        assert_eq!(message, "the following required arguments were not provided: <--read|--write>");
         assert!(hint.starts_with("Usage: bailey share ") && hint.ends_with("try '--help'."), "{hint}");
         let (message, hint) = said(&["run", "--timeout", "30x", "--", "true"]);
         assert!(message.starts_with("invalid value '30x' for '--timeout <TIME>': `30x` is no time"), "{message}");

@@ -6,7 +6,7 @@ use bailey_protocol::api::ForkSource;
 use bailey_protocol::id::{BaselineName, UserId};
 use bailey_protocol::label::Label;
 use bailey_protocol::path::{BranchName, TreePath};
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 
 use super::value;
 
@@ -91,12 +91,13 @@ pub(crate) struct ShareArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("mode").required(true).args(["read", "write"]))]
 pub(crate) struct ShareNew {
     /// The path, with all below it
     #[arg(required = true, value_parser = value::path)]
     pub(crate) path: Option<TreePath>,
     /// For reading
-    #[arg(long, conflicts_with = "write", required_unless_present = "write")]
+    #[arg(long)]
     pub(crate) read: bool,
     /// For reading and writing
     #[arg(long)]

@@ -121,9 +121,12 @@ impl From<TreeError> for ApiError {
         match error.kind() {
             TreeErrorKind::NotFound => Self::not_found(message, list),
             TreeErrorKind::NotADirectory => Self::new(ErrorKind::Invalid, "not_a_folder", message, list),
-            TreeErrorKind::IsADirectory => {
-                Self::new(ErrorKind::Invalid, "is_a_folder", message, "Name a file, or delete the folder first.")
-            }
+            TreeErrorKind::IsADirectory => Self::new(
+                ErrorKind::Invalid,
+                "is_a_folder",
+                message,
+                "Name a file, or, to put one in its place, delete the folder first.",
+            ),
             TreeErrorKind::Invalid => {
                 Self::new(ErrorKind::Invalid, "invalid_content", message, "Send another path or content.")
             }
