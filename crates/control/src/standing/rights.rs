@@ -150,6 +150,7 @@ mod tests {
     fn what_is_known_moves_forward_only() {
         assert_eq!(known(&[(1, &["a"]), (2, &["b"])]), ["b"]);
         assert_eq!(known(&[(2, &["b"]), (1, &["a", "b"])]), ["b"]);
+        assert_eq!(known(&[(2, &["b"]), (1, &["a"])]), ["b"]);
         assert_eq!(known(&[(2, &["a", "b"]), (2, &["b", "c"])]), ["b"]);
         assert_eq!(known(&[(2, &["b", "c"]), (2, &["a", "b"]), (2, &["a", "b", "c"])]), ["b"]);
         assert_eq!(known(&[(2, &[]), (1, &["a"]), (3, &["a"]), (2, &[])]), ["a"]);

@@ -2,6 +2,7 @@
 
 use bailey_control::audit::export::verify_export;
 use bailey_control::audit::{AuditKeys, Fault};
+use bailey_control::db::{AuditDb as _, Sqlite};
 use bailey_policy::Policies;
 use bailey_protocol::audit::{AuditLine, AuditPage, AuditRecord};
 use futures_util::StreamExt as _;
@@ -418,4 +419,14 @@ async fn t10_a_tenant_follows_its_audit_so_often_at_once_and_others_as_before() 
         }
     };
     tokio::time::timeout(std::time::Duration::from_secs(10), again).await.unwrap();
+}
+
+/// What an earlier life left unsigned is signed at the next start: whoever cuts it off before that is not seen.
+#[tokio::test]
+async fn d18_what_came_last_is_signed_for_when_the_server_ends() {
+    let world = World::new().await;
+    world.client("acme", "ana").get("/v1/runs").await.ok();
+    let folder = world.stop().await;
+    let db = Sqlite::open(&folder.path().join("bailey.db")).unwrap();
+    assert_eq!(db.audit_unsealed().await.unwrap(), []);
 }

@@ -3,10 +3,14 @@
 use std::time::Duration;
 
 use bailey_control::config::ControlConfig;
+use bailey_control::control::OperatorCaller;
 use bailey_control::node_link::StartRun;
-use bailey_policy::Policies;
+use bailey_control::ops::baselines;
+use bailey_control::pipe::pipe;
+use bailey_policy::{CredentialId, CredentialKind, Operator, Policies};
 use bailey_protocol::api::{CommitOutcome, PathLabels, RunEventKind, WriteAnswer};
 use bailey_protocol::git::GitUpdate;
+use bailey_protocol::id::RequestId;
 use bailey_protocol::node::Ending;
 use bytes::Bytes;
 use futures_util::{FutureExt as _, StreamExt as _, future::BoxFuture, stream};
@@ -401,10 +405,12 @@ async fn labels_and_protections_set_meanwhile_count_at_once_for_what_is_being_se
         @id("reviewed") forbid (principal, action == Action::"tree_read", resource)
             when { resource.protected && resource.path == "/tenants/acme/reviewed" };
         @id("unreviewed") forbid (principal, action == Action::"tree_read", resource)
-            when { resource.path == "/tenants/acme/unreviewed" } unless { resource.protected };"#;
+            when { resource.path == "/tenants/acme/unreviewed" } unless { resource.protected };
+        @id("unplanned") forbid (principal, action == Action::"tree_read", resource)
+            when { resource.path == "/tenants/acme/planned" && principal.tenant has plan };"#;
     assert!(world.control.activate_policies(rules(text)).await);
     let (ana, boss) = (world.client("acme", "ana"), world.admin("acme", "boss"));
-    for name in ["labelled", "reviewed", "unreviewed"] {
+    for name in ["labelled", "reviewed", "unreviewed", "planned"] {
         let content = Bytes::from(vec![7; 24 << 20]);
         ana.put(&format!("/v1/tree/tenants/acme/{name}"), content).await.ok();
     }
@@ -425,4 +431,53 @@ async fn labels_and_protections_set_meanwhile_count_at_once_for_what_is_being_se
     let unreviewed = begin("unreviewed").await;
     boss.delete("/v1/protections/tenants/acme?branch=main").await.ok();
     breaks_off(unreviewed).await;
+    // As does what an operator notes of the tenant.
+    let planned = begin("planned").await;
+    let noting = world.operator();
+    let noting = noting.ask(Method::PUT, "/v1/operator/tenants/acme/facts").header("content-type", "application/json");
+    noting.body(r#"{"plan":"free"}"#).answer().await.ok();
+    breaks_off(planned).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_right_that_a_keys_user_lost_counts_at_once_for_what_is_being_sent() {
+    let rule = r#"@id("editors") forbid (principal is User, action == Action::"tree_read", resource)
+        unless { principal.roles.contains("editor") };"#;
+    let world = World::with(roomy).await;
+    assert!(world.control.activate_policies(rules(rule)).await);
+    let boss = world.client_as("acme", "boss", &["admin", "editor"]);
+    boss.put("/v1/tree/tenants/acme/x", Bytes::from(vec![7; 24 << 20])).await.ok();
+    let asked = json!({"name": "ci", "ttl_seconds": 3600, "roles": ["editor"], "actions": ["tree_read"]});
+    let made: serde_json::Value = boss.post("/v1/keys", asked).await.ok().json();
+    let key = world.holder(made["value"].as_str().unwrap());
+    let answer = key.ask(Method::GET, "/v1/tree/tenants/acme/x").begin().await;
+    assert_eq!(answer.status(), 200);
+    tokio::time::sleep(LET_IN).await;
+    world.pass(Duration::from_secs(1));
+    world.client_as("acme", "boss", &["member"]).get("/v1/runs").await.ok();
+    breaks_off(answer.into_body()).await;
+}
+
+/// Without the connection, which ends with its operator as well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn c18_a_baseline_is_not_published_once_its_operator_is_disabled() {
+    let world = World::new().await;
+    let credential = CredentialId { kind: CredentialKind::Token, id: "rita-1".to_owned() };
+    let operator = Operator { name: "rita".to_owned(), roles: [].into(), valid_until_ms: u64::MAX, credential };
+    let caller = OperatorCaller { operator, request: RequestId::mint(1, [1; 10]) };
+    let ((writer, reader), control) = (pipe(), world.control.clone());
+    let publishing =
+        tokio::spawn(async move { baselines::publish(&control, &caller, "base".parse().unwrap(), reader).await });
+    // More pieces than the pipe holds: once they are taken, it is allowed and under way.
+    let content = tar(&[("x", "1")]);
+    let (first, rest) = content.split_at(700);
+    for piece in first.chunks(32) {
+        writer.send(Bytes::copy_from_slice(piece)).await.unwrap();
+    }
+    world.operator().post("/v1/operator/accounts/operator/rita/disable", json!({})).await.ok();
+    writer.send(Bytes::copy_from_slice(rest)).await.unwrap();
+    writer.finish().await.unwrap_or_default();
+    assert_eq!(publishing.await.unwrap().unwrap_err().code, "account_disabled");
+    let list = world.client("acme", "ana").get("/v1/baselines").await.ok();
+    assert!(!String::from_utf8_lossy(&list.body).contains("base\""), "{list:?}");
 }
