@@ -26,6 +26,8 @@ pub struct ControlConfig {
     pub git: GitConfig,
     /// How the trees are kept.
     pub storage: StorageConfig,
+    /// Requests that ask policy about many paths.
+    pub checks: CheckConfig,
     /// Most memory that tenants' own policies take which are kept at hand, in bytes. A tenant with three small ones takes
     /// some 30 KiB; what is not at hand is read anew.
     pub policy_cache_bytes: usize,
@@ -92,6 +94,17 @@ pub struct GitConfig {
     pub memory_bytes: u64,
     /// Time of one exchange.
     pub timeout: Duration,
+}
+
+/// Requests that ask policy about many paths. Each holds a thread; those that upload or use git have limits of their own.
+#[derive(Debug, Clone, Copy)]
+pub struct CheckConfig {
+    /// At once, on the whole server.
+    pub per_server: usize,
+    /// At once, of one tenant.
+    pub per_tenant: usize,
+    /// How long one more waits before it is refused.
+    pub patience: Duration,
 }
 
 /// How the trees are kept.
@@ -164,6 +177,7 @@ impl ControlConfig {
             http: HttpConfig::default(),
             identity: IdentityConfig::default(),
             git: GitConfig::default(),
+            checks: CheckConfig::default(),
             storage: StorageConfig::default(),
             policy_cache_bytes: 512 * 1024 * 1024,
         }
@@ -188,6 +202,12 @@ impl GitConfig {
         let Self { per_server, per_tenant, .. } = *self;
         let (launches_per_minute, queue, patience) = (None, 0, Duration::ZERO);
         AdmissionLimits { per_server, per_tenant, launches_per_minute, queue, patience }
+    }
+}
+
+impl Default for CheckConfig {
+    fn default() -> Self {
+        Self { per_server: 192, per_tenant: 6, patience: Duration::from_secs(10) }
     }
 }
 

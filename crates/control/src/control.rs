@@ -29,6 +29,7 @@ use crate::node_link::{StartGit, StartRun};
 use crate::ops::mountable::Mountable;
 use crate::ops::reachable::Reached;
 use crate::ops::upkeep::{self, UpkeepState};
+use crate::pace::Paces;
 use crate::policy_handle::PolicyHandle;
 use crate::standing::{Ended, KEY_PREFIX, Standing};
 use crate::store_locks::StoreLocks;
@@ -102,6 +103,7 @@ struct Inner {
     uploads: Turns,
     downloads: Turns,
     explanations: Turns,
+    paces: Arc<Paces>,
     /// Owner tasks of runs, and requests that are about to start one.
     runs: TaskTracker,
     cancel_runs: CancellationToken,
@@ -174,6 +176,8 @@ impl Control {
         let tree_meta = TreeMeta::new(parts.db.tree_meta().await?);
         let tree_tokens = TreeTokens::new(parts.db.tree_tokens(parts.clock.now_ms()).await?);
         let baselines = parts.trees.published()?;
+        let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let paces = Arc::new(Paces::new(parts.config.checks, processors));
         let control = Self(Arc::new(Inner {
             parts,
             policies,
@@ -195,6 +199,7 @@ impl Control {
             uploads: Turns::new(MAX_UPLOADS, MAX_UPLOADS / 4),
             downloads: Turns::new(MAX_DOWNLOADS, MAX_DOWNLOADS / 4),
             explanations: Turns::new(MAX_EXPLANATIONS, 1),
+            paces,
             runs: TaskTracker::new(),
             cancel_runs: CancellationToken::new(),
             draining: AtomicBool::new(false),
@@ -501,6 +506,11 @@ impl Control {
     /// Turns of those who read archives: however slowly, nobody's upload waits for them.
     pub(crate) fn downloads(&self) -> &Turns {
         &self.0.downloads
+    }
+
+    /// Turns of those who ask about many paths.
+    pub(crate) fn paces(&self) -> &Arc<Paces> {
+        &self.0.paces
     }
 
     /// Turns of those who ask why something is allowed or denied.

@@ -24,6 +24,7 @@ mod live_runs;
 pub mod node_link;
 pub mod ops;
 mod output;
+mod pace;
 pub mod pipe;
 mod policy_handle;
 #[cfg(test)]

@@ -36,13 +36,16 @@ impl Turns {
     ///
     /// CANCEL: no turn is taken.
     pub(crate) async fn take(&self, tenant: &TenantId, patience: Duration) -> Option<Turn> {
-        let own = self.of(tenant);
-        let both = async {
-            let tenants = own.acquire_owned().await.ok()?;
-            let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
-            Some(Turn { _tenants: tenants, _all: all })
-        };
-        tokio::time::timeout(patience, both).await.ok().flatten()
+        tokio::time::timeout(patience, self.wait(tenant)).await.ok().flatten()
+    }
+
+    /// Waits for a turn however long it takes, behind all that wait already.
+    ///
+    /// CANCEL: no turn is taken.
+    pub(crate) async fn wait(&self, tenant: &TenantId) -> Option<Turn> {
+        let tenants = self.of(tenant).acquire_owned().await.ok()?;
+        let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
+        Some(Turn { _tenants: tenants, _all: all })
     }
 
     fn of(&self, tenant: &TenantId) -> Arc<Semaphore> {

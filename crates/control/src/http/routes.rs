@@ -28,10 +28,11 @@ const TAR: &[&str] = &["application/x-tar"];
 const BODIES: &[&str] = &["application/octet-stream", "application/x-tar", "application/zip"];
 const WRITES: &str = "Writes a file, makes a folder, or takes an archive in.";
 
-/// What comes of naming a version, or a path in a body; 409 where labels change while it is opened.
-const READS: &[u16] = &[404, 409, 410];
+/// What comes of naming a version, or a path in a body; 409 where labels change while it is opened; 429 where policy is
+/// being asked about too many paths.
+const READS: &[u16] = &[404, 409, 410, 429];
 /// What comes of changing a tree.
-const CHANGES: &[u16] = &[404, 409, 410];
+const CHANGES: &[u16] = &[404, 409, 410, 429];
 
 /// Every route.
 pub(super) fn table() -> Vec<Route> {

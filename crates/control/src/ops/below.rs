@@ -21,6 +21,7 @@ use super::unseen::Puts;
 use crate::api_error::ApiError;
 use crate::control::{Caller, Control};
 use crate::db::AuditEntry;
+use crate::pace::Pace;
 use crate::tree_meta::root_of;
 
 /// Most changed paths that are asked about. More are denied, all of them.
@@ -171,9 +172,10 @@ impl Below {
     ) -> Result<Option<Refusal>, ApiError> {
         let judge = Handle::current().block_on(control.judge(&self.caller))?;
         let (mut denied, mut paths) = (Vec::new(), Vec::new());
+        let pace = control.pace(&self.caller);
         for Shaped { inner, findings } in self.shaped() {
             let judge = judge.clone().holding(findings.iter().map(|finding| finding.rule));
-            let asking = Asking { control, below: self, judge: &judge, branch };
+            let asking = Asking { control, below: self, judge: &judge, branch, pace: &pace };
             if let Err(denial) = asking.about_shaped(store, inner) {
                 denied.push(denial);
                 paths.push(text_of(inner).into_owned());
@@ -183,7 +185,7 @@ impl Below {
             }
         }
         if self.asked.actions().iter().any(|action| judge.decides_below(*action)) {
-            let asking = Asking { control, below: self, judge: &judge, branch };
+            let asking = Asking { control, below: self, judge: &judge, branch, pace: &pace };
             let taken = taken.filter(|_| !self.asked.actions().iter().any(|action| judge.looks_at_branch(*action)));
             match self.changes(store, (head, to), steps_left)? {
                 Err(denial) => denied.push(denial),
@@ -191,6 +193,7 @@ impl Below {
             }
         }
         // Else the decision about each folder covers all that is below it.
+        drop(pace);
         record(control, &self.caller, &denied);
         Ok(denied.into_iter().next().map(|denied| Refusal { denied, paths }))
     }
@@ -278,6 +281,7 @@ struct Asking<'a> {
     below: &'a Below,
     judge: &'a Judge,
     branch: &'a BranchName,
+    pace: &'a Pace,
 }
 
 impl Asking<'_> {
@@ -336,6 +340,7 @@ impl Asking<'_> {
     }
 
     fn ask(&self, action: WriteAction, path: &TreePath) -> Result<(), Denied> {
+        self.pace.next();
         let facts = self.control.path_facts(&self.below.caller, path, Some(self.branch));
         self.judge.write_path(action, &facts, self.branch).map(drop)
     }

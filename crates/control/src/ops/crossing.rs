@@ -9,9 +9,10 @@ use bailey_protocol::path::{BranchName, Revision, TreePath};
 use bailey_tree::Store;
 
 use super::below::{named, unnamed};
-use super::judge::branch_of;
+use super::judge::{branch_of, narrowed};
 use crate::api_error::ApiError;
 use crate::control::{Caller, Control};
+use crate::pace::Pace;
 
 /// Most paths that policy is asked about. Where there are more, it is denied.
 const MAX_JUDGED: usize = 50_000;
@@ -43,7 +44,8 @@ impl Crossing<'_> {
         let actions: Vec<ReadAction> = LOOKS.into_iter().filter(|action| self.judge.looks_at_branch(*action)).collect();
         let Some(first) = actions.first().copied() else { return Ok(None) };
         let unasked = |path: &str, reason: &str| Denied::unasked(Action::from(first), path, reason);
-        let (mut denied, mut count) = (self.at(&actions, self.root), 0);
+        let pace = self.control.pace(self.caller);
+        let (mut denied, mut count) = (self.at(&pace, &actions, self.root), 0);
         if denied.is_some() {
             return Ok(denied);
         }
@@ -54,7 +56,7 @@ impl Crossing<'_> {
                     Some(unasked(self.root.as_str(), "it has too many paths to ask policy about each"))
                 }
                 Err(shown) => Some(unnamed(first.into(), &shown)),
-                Ok(path) => self.at(&actions, &path),
+                Ok(path) => self.at(&pace, &actions, &path),
             };
             if denied.is_none() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
@@ -65,14 +67,15 @@ impl Crossing<'_> {
     }
 
     /// Why one path may not be looked at where it comes from, if it may be where it goes.
-    fn at(&self, actions: &[ReadAction], path: &TreePath) -> Option<Denied> {
+    fn at(&self, pace: &Pace, actions: &[ReadAction], path: &TreePath) -> Option<Denied> {
         let on = |branch| -> PathFacts { self.control.path_facts(self.caller, path, branch) };
         let (here, there, to) = (on(branch_of(self.from.revision)), on(Some(self.to)), self.to.clone());
         let to = Revision::Branch(to);
         actions.iter().find_map(|action| {
-            let denied = !self.judge.allows_read(*action, &here, self.from);
+            let from = narrowed(pace, self.judge, *action, &here, self.from);
+            let denied = !self.judge.allows_read(*action, &here, from);
             let shown = denied && self.judge.allows_read(*action, &there, &to);
-            if shown { self.judge.read_path(*action, &here, self.from).err() } else { None }
+            if shown { self.judge.read_path(*action, &here, from).err() } else { None }
         })
     }
 }

@@ -268,13 +268,14 @@ fn hidden(
     };
     let unasked = |path: &str, reason: &str| Denied::unasked(first.into(), path.to_owned(), reason.to_owned());
     let all: Vec<VersionId> = heads.iter().map(|(_, head)| head.clone()).collect();
-    let (mut denied, mut count) = (None, 0);
+    let (mut denied, mut count, pace) = (None, 0, control.pace(caller));
     let whole = store.every_path(&all, &mut |inner| {
         count += heads.len();
         denied = match named(root, inner) {
             _ if count > MAX_JUDGED => Some(unasked(root.as_str(), "it has too many paths to ask policy about each")),
             Err(shown) => Some(unnamed(first.into(), &shown)),
             Ok(path) => heads.iter().find_map(|(branch, _)| {
+                pace.next();
                 let (facts, revision) =
                     (control.path_facts(caller, &path, Some(branch)), Revision::Branch(branch.clone()));
                 actions.iter().find_map(|action| judge.read_path(*action, &facts, &revision).err())

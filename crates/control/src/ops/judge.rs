@@ -7,8 +7,13 @@ use bailey_protocol::path::{BranchName, RepoId, Revision, TreePath};
 
 use super::decide::blocking;
 use super::reachable;
-use crate::api_error::ApiError;
+use crate::api_error::{ApiError, ErrorKind};
 use crate::control::{Caller, Control};
+use crate::pace::Pace;
+use crate::turns::Turn;
+
+/// Branches that lead to a version which are asked about in one go.
+const LEADING_AT_ONCE: usize = 16;
 
 impl Control {
     /// Decides what the caller asks for, by the policies in force now. What belongs together is asked of one judge.
@@ -55,11 +60,12 @@ impl Control {
         path: &TreePath,
         revision: &Revision,
     ) -> Result<PathReadPermit, ApiError> {
-        let asked = self.ask_to_read(caller, action, path, revision).await?;
+        let asked = self.decided(caller, action, (path, revision), true).await?;
         self.permit(caller, asked).await
     }
 
-    /// What policy says of that, and not on the audit.
+    /// What policy says of that, and not on the audit. For what goes on and is judged again: that it takes no place of
+    /// a request's is fine where there are only so many of its kind.
     ///
     /// # Errors
     /// When it cannot be asked.
@@ -70,6 +76,16 @@ impl Control {
         path: &TreePath,
         revision: &Revision,
     ) -> Result<Result<PathReadPermit, Denied>, ApiError> {
+        self.decided(caller, action, (path, revision), false).await
+    }
+
+    async fn decided(
+        &self,
+        caller: &Caller,
+        action: ReadAction,
+        (path, revision): (&TreePath, &Revision),
+        takes_place: bool,
+    ) -> Result<Result<PathReadPermit, Denied>, ApiError> {
         let facts = self.path_facts(caller, path, branch_of(revision));
         let judge = self.judge(caller).await?;
         let leading = self.leading(caller, &judge, &[action.into()], path, revision).await?;
@@ -77,8 +93,46 @@ impl Control {
             return Ok(judge.read_path(action, &facts, revision));
         }
         // Thousands of branches may be asked about, which nobody else waits for.
-        let revision = revision.clone();
-        blocking(move || Ok(judge.read_path(action, &facts, At { revision: &revision, leading: &leading }))).await
+        let turn = if takes_place { Some(self.asking(caller).await?) } else { None };
+        let (revision, pace) = (revision.clone(), self.pace(caller));
+        blocking(move || {
+            let _turn = turn;
+            let at = narrowed(&pace, &judge, action, &facts, At { revision: &revision, leading: &leading });
+            Ok(judge.read_path(action, &facts, at))
+        })
+        .await
+    }
+
+    /// A place among the requests that ask about many paths. To be had before any lock.
+    ///
+    /// CANCEL: none is taken.
+    ///
+    /// # Errors
+    /// When the tenant has too many of them.
+    pub(crate) async fn asking(&self, caller: &Caller) -> Result<Turn, ApiError> {
+        let turn = self.paces().enter(&caller.principal.tenant).await;
+        turn.ok_or_else(|| {
+            let message = "policy is being asked about too many paths at once";
+            let hint = "Try again after the time in `Retry-After`, or ask about fewer paths.";
+            ApiError::new(ErrorKind::Exhausted, "too_many_checks", message, hint)
+        })
+    }
+
+    /// The same for what changes something, if there is anything to ask about below the path.
+    ///
+    /// # Errors
+    /// When the tenant has too many of them.
+    pub(crate) async fn asking_below(&self, caller: &Caller, actions: &[Action]) -> Result<Option<Turn>, ApiError> {
+        let judge = self.judge(caller).await?;
+        if !actions.iter().any(|action| judge.decides_below(*action)) {
+            return Ok(None);
+        }
+        self.asking(caller).await.map(Some)
+    }
+
+    /// For asking about many paths in a caller's name.
+    pub(crate) fn pace(&self, caller: &Caller) -> Pace {
+        self.paces().pace(&caller.principal.tenant)
     }
 
     /// The branches that lead to `revision` in the path's store, where it is a version and it takes them to decide on one
@@ -121,6 +175,24 @@ impl Control {
         let asked = self.judge(caller).await?.write_path(action, &facts, branch);
         self.permit(caller, asked).await
     }
+}
+
+/// The same with fewer branches that lead to it, by which the decision is the same: some of which one allows it, or the first
+/// where none does, who says why. They may be thousands, and each is a question. Blocks.
+pub(super) fn narrowed<'a>(pace: &Pace, judge: &Judge, action: ReadAction, facts: &PathFacts, at: At<'a>) -> At<'a> {
+    pace.next();
+    if at.leading.len() <= LEADING_AT_ONCE {
+        return at;
+    }
+    let mut some = at.leading.chunks(LEADING_AT_ONCE).map(|leading| At { leading, ..at });
+    let first = some.next().unwrap_or(at);
+    std::iter::once(first)
+        .chain(some)
+        .find(|at| {
+            pace.next();
+            judge.allows_read(action, facts, *at)
+        })
+        .unwrap_or(first)
 }
 
 /// Whether a store is the caller's tenant's, or the caller's own.

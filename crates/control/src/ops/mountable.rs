@@ -42,7 +42,12 @@ pub(super) async fn check(
         return Ok(());
     }
     let store = store.clone();
-    blocking(move || readable.all(&store, &version)).await?;
+    let turn = if readable.decides() { Some(control.asking(caller).await?) } else { None };
+    blocking(move || {
+        let _turn = turn;
+        readable.all(&store, &version)
+    })
+    .await?;
     control.mountable().learn(key, policies, now_ms);
     Ok(())
 }

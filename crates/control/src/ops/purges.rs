@@ -241,7 +241,7 @@ fn denied_below(
         return Ok(None);
     }
     let unasked = |shown: &str, reason: &str| Some(Denied::unasked(Action::TreePurge, shown, reason));
-    let (mut denied, mut count) = (None, 0);
+    let (mut denied, mut count, pace) = (None, 0, control.pace(caller));
     let whole = store.every_path(heads, &mut |inner| {
         let below = inner.strip_prefix(&*path.inner_bytes());
         if !below.is_some_and(|below| below.is_empty() || below.starts_with(b"/")) {
@@ -252,9 +252,11 @@ fn denied_below(
             _ if count > MAX_JUDGED => unasked(path.as_str(), "it has too many paths to ask policy about each"),
             Err(shown) => Some(below::unnamed(Action::TreePurge, &shown)),
             Ok(one) => {
+                pace.next();
                 let purged = judge.purge(&control.path_facts(caller, &one, None)).map(drop);
                 purged.err().or_else(|| {
                     had.iter().find_map(|branch| {
+                        pace.next();
                         let deleted = control.path_facts(caller, &one, Some(branch));
                         judge.write_path(WriteAction::Delete, &deleted, branch).err()
                     })

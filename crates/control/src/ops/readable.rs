@@ -11,9 +11,10 @@ use bailey_tree::Store;
 use tokio::runtime::Handle;
 
 use super::below::{below_folder, unnamed};
-use super::judge::branch_of;
+use super::judge::{branch_of, narrowed};
 use crate::api_error::ApiError;
 use crate::control::{Caller, Control};
+use crate::pace::Pace;
 
 /// Most paths that are asked about before anything is handed out. More are denied.
 const MAX_PATHS: usize = 100_000;
@@ -65,21 +66,21 @@ impl Readable {
         self.judge.policies()
     }
 
-    /// Whether the path `below` the folder may be seen.
-    pub(super) fn shows(&mut self, below: &[u8]) -> bool {
+    /// Whether the path `below` the folder may be seen. Blocks.
+    pub(super) fn shows(&mut self, pace: &Pace, below: &[u8]) -> bool {
         if !self.decides {
             return true;
         }
         let parent = below.iter().rposition(|byte| *byte == b'/').and_then(|at| below.get(..at));
-        parent.is_none_or(|parent| self.may_list(parent)) && self.allows(self.action, below)
+        parent.is_none_or(|parent| self.may_list(pace, parent)) && self.allows(pace, self.action, below)
     }
 
-    fn may_list(&mut self, folder: &[u8]) -> bool {
+    fn may_list(&mut self, pace: &Pace, folder: &[u8]) -> bool {
         if let Some(known) = self.lists.get(folder) {
             return *known;
         }
         let above = folder.iter().rposition(|byte| *byte == b'/').and_then(|at| folder.get(..at));
-        let may = above.is_none_or(|above| self.may_list(above)) && self.allows(ReadAction::List, folder);
+        let may = above.is_none_or(|above| self.may_list(pace, above)) && self.allows(pace, ReadAction::List, folder);
         if self.lists.len() < MAX_FOLDERS {
             self.lists.insert(folder.to_vec(), may);
         }
@@ -87,14 +88,18 @@ impl Readable {
     }
 
     /// What no policy can name is denied.
-    fn ask(&self, action: ReadAction, below: &[u8]) -> Result<(), Denied> {
+    fn ask(&self, pace: &Pace, action: ReadAction, below: &[u8]) -> Result<(), Denied> {
         let facts = self.facts(below).map_err(|shown| unnamed(action.into(), &shown))?;
-        self.judge.read_path(action, &facts, self.at()).map(drop)
+        let at = narrowed(pace, &self.judge, action, &facts, self.at());
+        self.judge.read_path(action, &facts, at).map(drop)
     }
 
     /// The same, where nobody is told why not.
-    fn allows(&self, action: ReadAction, below: &[u8]) -> bool {
-        self.facts(below).is_ok_and(|facts| self.judge.allows_read(action, &facts, self.at()))
+    fn allows(&self, pace: &Pace, action: ReadAction, below: &[u8]) -> bool {
+        self.facts(below).is_ok_and(|facts| {
+            let at = narrowed(pace, &self.judge, action, &facts, self.at());
+            self.judge.allows_read(action, &facts, at)
+        })
     }
 
     fn at(&self) -> At<'_> {
@@ -124,9 +129,9 @@ impl Readable {
         if !self.decides || store.entry(Some(version), self.folder.inner())?.is_none_or(|entry| entry.size.is_some()) {
             return Ok(None);
         }
-        let mut asked = Asked::default();
+        let (mut asked, pace) = (Asked::default(), self.control.pace(&self.caller));
         store.each_path(Some(version), self.folder.inner(), &mut |below| {
-            self.next(&mut asked, below);
+            self.next(&pace, &mut asked, below);
             asked.refused.is_none()
         })?;
         Ok(asked.refused)
@@ -141,25 +146,26 @@ impl Readable {
             return Ok(());
         }
         let (inner, real) = (self.folder.inner(), bytes_of(self.folder.inner()));
-        let mut asked = Asked::default();
+        let (mut asked, pace) = (Asked::default(), self.control.pace(&self.caller));
         store.changed_paths(from, to, inner, &mut |path, _now| {
             let below = path.strip_prefix(&*real).unwrap_or(path);
             match below.strip_prefix(b"/").unwrap_or(below) {
                 [] => {}
-                below => self.next(&mut asked, below),
+                below => self.next(&pace, &mut asked, below),
             }
             if asked.refused.is_none() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
+        drop(pace);
         self.answer(asked)
     }
 
-    fn next(&self, asked: &mut Asked, below: &[u8]) {
+    fn next(&self, pace: &Pace, asked: &mut Asked, below: &[u8]) {
         asked.count += 1;
         asked.refused = if asked.count > MAX_PATHS {
             let reason = format!("more than {MAX_PATHS} paths are below it, too many to ask policy about each");
             Some(Denied::unasked(self.action.into(), self.folder.to_string(), reason))
         } else {
-            self.ask(self.action, below).err()
+            self.ask(pace, self.action, below).err()
         };
     }
 

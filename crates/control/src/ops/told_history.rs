@@ -11,6 +11,7 @@ use bailey_tree::Store;
 use super::readable::Readable;
 use crate::api_error::ApiError;
 use crate::control::{Caller, Control};
+use crate::pace::Pace;
 use crate::tree_meta::root_of;
 
 /// Most changed paths that are asked about for one answer. Versions beyond are told without their messages.
@@ -22,6 +23,7 @@ const WITHHELD: &str = "(withheld: it changed paths that you may not read)";
 #[derive(Debug)]
 pub(super) struct Told {
     asked: [Readable; 2],
+    pace: Pace,
     left: usize,
 }
 
@@ -41,7 +43,13 @@ impl Told {
     ) -> Result<Self, ApiError> {
         let root: TreePath = root_of(path).parse().map_err(ApiError::internal)?;
         let of = async |action| Readable::new(control, caller, action, &root, revision).await;
-        Ok(Self { asked: [of(ReadAction::History).await?, of(ReadAction::Read).await?], left: MAX_ASKED })
+        let asked = [of(ReadAction::History).await?, of(ReadAction::Read).await?];
+        Ok(Self { asked, pace: control.pace(caller), left: MAX_ASKED })
+    }
+
+    /// Whether there is anything to ask about.
+    pub(super) fn decides(&self) -> bool {
+        self.asked.iter().any(Readable::decides)
     }
 
     /// Leaves out versions that changed nothing below `inner` that may be seen, and messages of those that changed
@@ -52,7 +60,7 @@ impl Told {
         inner: &str,
         versions: Vec<VersionInfo>,
     ) -> Result<Vec<VersionInfo>, ApiError> {
-        if !self.asked.iter().any(Readable::decides) {
+        if !self.decides() {
             return Ok(versions);
         }
         let mut told = Vec::with_capacity(versions.len());
@@ -73,7 +81,7 @@ impl Told {
         store: &Store,
         mut versions: Vec<VersionInfo>,
     ) -> Result<Vec<VersionInfo>, ApiError> {
-        if self.asked.iter().any(Readable::decides) {
+        if self.decides() {
             for version in &mut versions {
                 if self.look(store, "", version)?.hidden {
                     WITHHELD.clone_into(&mut version.message);
@@ -84,7 +92,7 @@ impl Told {
     }
 
     fn look(&mut self, store: &Store, inner: &str, version: &VersionInfo) -> Result<Seen, ApiError> {
-        let Self { asked, left } = self;
+        let Self { asked, pace, left } = self;
         let mut seen = Seen::default();
         store.changed_paths(version.parents.first(), &version.version, "", &mut |path, _now| {
             if path.is_empty() {
@@ -95,7 +103,7 @@ impl Told {
                 return ControlFlow::Break(());
             };
             *left = less;
-            if asked.iter_mut().all(|readable| readable.shows(path)) {
+            if asked.iter_mut().all(|readable| readable.shows(pace, path)) {
                 seen.shown |= is_at_or_below(path, &bytes_of(inner));
             } else {
                 seen.hidden = true;

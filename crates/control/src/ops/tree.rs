@@ -13,6 +13,7 @@ use super::tree_access::{self, Opened};
 pub use super::tree_write::{Condition, WriteAsk, Written, delete, write};
 use crate::api_error::ApiError;
 use crate::control::{Caller, Control};
+use crate::pace::Pace;
 
 /// Versions of one page, when the caller does not say.
 const DEFAULT_PAGE: u32 = 50;
@@ -96,7 +97,13 @@ pub async fn read(control: &Control, caller: &Caller, ask: ReadAsk, list: ListAs
     let readable = Readable::new(control, caller, ReadAction::Read, &ask.path, &ask.revision).await?;
     let result = async {
         let opened = tree_access::open(control, &permit).await?;
-        blocking(move || find(&opened, &list, readable)).await
+        let asks = readable.decides() && tree_access::is_folder(&opened).await?;
+        let (turn, pace) = (if asks { Some(control.asking(caller).await?) } else { None }, control.pace(caller));
+        blocking(move || {
+            let _turn = turn;
+            find(&opened, &list, readable, &pace)
+        })
+        .await
     };
     let found = control.audited(caller, [permit.grant()], result.await).await?;
     if let Found::Folder(_) = &found {
@@ -142,7 +149,9 @@ pub async fn history(
         };
         let Some(head) = version else { return none(&path) };
         let owner = control.clone();
+        let turn = if told.decides() { Some(control.asking(caller).await?) } else { None };
         blocking(move || {
+            let _turn = turn;
             if let Some(after) = &after {
                 tree_access::kept(&owner, &store, after)?;
                 // What another branch leads to was not decided on.
@@ -189,14 +198,17 @@ pub async fn diff(control: &Control, caller: &Caller, from: Option<Revision>, as
             Some(permit) => Some(tree_access::open(control, permit).await?.version),
             None => None,
         };
+        let asks = sides.iter().any(Readable::decides);
+        let (turn, pace) = (if asks { Some(control.asking(caller).await?) } else { None }, control.pace(caller));
         blocking(move || {
+            let _turn = turn;
             let Opened { store, path, .. } = &opened;
             let from = match from {
                 Some(asked) => asked,
                 // The first in the history of the whole store is the version itself.
                 None => store.history(&to, "", 1, None)?.0.pop().and_then(|info| info.parents.into_iter().next()),
             };
-            let mut shows = |below: &[u8]| sides.iter_mut().all(|side| side.shows(below));
+            let mut shows = |below: &[u8]| sides.iter_mut().all(|side| side.shows(&pace, below));
             opened.named(store.diff_of(from.as_ref(), &to, path.inner(), &mut shows))
         })
         .await
@@ -204,7 +216,7 @@ pub async fn diff(control: &Control, caller: &Caller, from: Option<Revision>, as
     control.audited(caller, permits.iter().map(PathReadPermit::grant), result.await).await
 }
 
-fn find(opened: &Opened, list: &bailey_tree::ListAsk, mut readable: Readable) -> Result<Found, ApiError> {
+fn find(opened: &Opened, list: &bailey_tree::ListAsk, mut readable: Readable, pace: &Pace) -> Result<Found, ApiError> {
     let (store, inner) = (&opened.store, opened.path.inner());
     let missing = || tree_access::nothing_there(&opened.path);
     let Some(version) = &opened.version else {
@@ -218,7 +230,7 @@ fn find(opened: &Opened, list: &bailey_tree::ListAsk, mut readable: Readable) ->
     let entry = store.entry(Some(version), inner)?.ok_or_else(missing)?;
     let kind = match entry.kind {
         EntryKind::Directory => {
-            let page = store.list_page(Some(version), inner, list, &mut |below| readable.shows(below));
+            let page = store.list_page(Some(version), inner, list, &mut |below| readable.shows(pace, below));
             let mut page = opened.named(page)?;
             if readable.decides() {
                 // A folder's id is made of all that is in it, hidden or not.
@@ -254,7 +266,9 @@ pub async fn blame(control: &Control, caller: &Caller, ask: ReadAsk) -> Result<B
         let Some(version) = opened.version.clone() else {
             return Err(ApiError::not_found("the tree has no version yet", "Write a file first."));
         };
+        let turn = if told.decides() { Some(control.asking(caller).await?) } else { None };
         blocking(move || {
+            let _turn = turn;
             let blame = opened.named(opened.store.blame(&version, opened.path.inner()))?;
             Ok(Blame { versions: told.messages(&opened.store, blame.versions)?, ..blame })
         })

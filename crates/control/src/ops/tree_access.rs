@@ -1,6 +1,7 @@
 //! What a path permit opens: that tenant's store, at that revision, below that path.
 
 use bailey_policy::{PathReadPermit, PathWritePermit, ReadAction, StoreScope};
+use bailey_protocol::api::EntryKind;
 use bailey_protocol::id::VersionId;
 use bailey_protocol::path::{BranchName, RepoId, Revision, TreePath};
 use bailey_tree::{Store, TreeError};
@@ -42,6 +43,14 @@ pub(super) async fn open(control: &Control, permit: &PathReadPermit) -> Result<O
     }
     let message = format!("the labels of `{}` changed while it was opened", permit.path());
     Err(ApiError::new(ErrorKind::Conflict, "labels_changed", message, "Ask again."))
+}
+
+/// Whether what was opened is a folder.
+pub(super) async fn is_folder(opened: &Opened) -> Result<bool, ApiError> {
+    let Opened { store, path, version } = opened;
+    let (store, path, version) = (store.clone(), path.clone(), version.clone());
+    let kind = blocking(move || Ok(store.entry(version.as_ref(), path.inner())?.map(|entry| entry.kind)));
+    Ok(kind.await? == Some(EntryKind::Directory))
 }
 
 /// Whether anything is at `path` on `main`; `None` where the caller may not look.

@@ -52,7 +52,10 @@ pub async fn pack(control: &Control, caller: &Caller, ask: ReadAsk, format: Form
     let result = async {
         let turn = control.downloads().take(&caller.principal.tenant, PATIENCE).await.ok_or_else(too_many)?;
         let opened = tree_access::open(control, &permit).await?;
+        // Only until all is decided: who reads slowly keeps nobody from asking.
+        let asking = if readable.decides() { Some(control.asking(caller).await?) } else { None };
         blocking(move || {
+            let _asking = asking;
             let missing = || tree_access::nothing_there(&opened.path);
             let version = opened.version.clone().ok_or_else(missing)?;
             opened.store.entry(Some(&version), opened.path.inner())?.ok_or_else(missing)?;

@@ -13,7 +13,7 @@ use super::labels::{self, Carried};
 use super::landing::Work;
 use super::readable::Readable;
 use super::tree_access::{self, Opened};
-use super::tree_write::{Allowed, Change, WriteAsk, Written, see_through};
+use super::tree_write::{Allowed, Change, LOOKED_AT, WriteAsk, Written, see_through};
 use crate::api_error::ApiError;
 use crate::control::{Caller, Control};
 
@@ -57,6 +57,7 @@ pub async fn copy(control: &Control, caller: &Caller, ask: CopyAsk) -> Result<Wr
     let (readable, source) = control.failure_audited(caller, allowed.grants(), found).await?;
     let (owner, user, permitted) = (control.clone(), caller.clone(), Arc::clone(&allowed.write));
     see_through(control, caller, allowed, async move {
+        let turn = owner.asking_below(&user, &LOOKED_AT).await?;
         let opened = tree_access::open_to_write(&owner, &permitted).await?;
         let same_store = source.store.id() == opened.store.id();
         let mut folders = vec![to.path.clone()];
@@ -67,7 +68,11 @@ pub async fn copy(control: &Control, caller: &Caller, ask: CopyAsk) -> Result<Wr
         let verb = if moves { "Move" } else { "Copy" };
         let carried = labels::carry(&owner, &from, &to.path);
         let change = Change::new(owner, &user, permitted, opened, to, below, verb).carrying(carried);
-        blocking(move || go(&change, &user, &readable, &source, delete.as_ref(), same_store)).await
+        blocking(move || {
+            let _turn = turn;
+            go(&change, &user, &readable, &source, delete.as_ref(), same_store)
+        })
+        .await
     })
     .await
 }

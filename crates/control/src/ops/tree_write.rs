@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bailey_policy::{Grant, PathReadPermit, PathWritePermit, ReadAction, WriteAction};
+use bailey_policy::{Action, Grant, PathReadPermit, PathWritePermit, ReadAction, WriteAction};
 use bailey_protocol::api::{EntryKind, WriteAnswer};
 use bailey_protocol::id::VersionId;
 use bailey_protocol::path::{BranchName, Revision, TreePath};
@@ -25,6 +25,9 @@ use crate::turns::Turn;
 
 /// How long an upload waits for its turn.
 const UPLOAD_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What is asked about paths below one that is made of others.
+pub(super) const LOOKED_AT: [Action; 4] = [Action::TreeRead, Action::TreeList, Action::TreeWrite, Action::TreeDelete];
 
 /// What to change.
 #[derive(Debug, Clone)]
@@ -111,10 +114,12 @@ pub async fn delete(control: &Control, caller: &Caller, ask: WriteAsk) -> Result
     let allowed = Allowed::to(control.may_write(caller, WriteAction::Delete, &ask.path, &ask.branch).await?);
     let (owner, user, permitted) = (control.clone(), caller.clone(), Arc::clone(&allowed.write));
     see_through(control, caller, allowed, async move {
+        let turn = owner.asking_below(&user, &[Action::TreeDelete]).await?;
         let opened = tree_access::open_to_write(&owner, &permitted).await?;
         let below = Some(Below::new(&user, WriteAction::Delete, vec![ask.path.clone()]));
         let change = Change::new(owner, &user, permitted, opened, ask, below, "Delete");
         blocking(move || {
+            let _turn = turn;
             let Opened { store, path, version } = &change.opened;
             change.check(store, version.as_ref())?;
             let made = change.opened.named(store.delete(version.as_ref(), path.inner(), &change.meta))?;
@@ -176,9 +181,12 @@ pub(super) async fn change(
 ) -> Result<Written, ApiError> {
     let (owner, user, permitted) = (control.clone(), caller.clone(), Arc::clone(&allowed.write));
     see_through(control, caller, allowed, async move {
+        // One path alone is no more than a question.
+        let turn = if below.is_some() { owner.asking_below(&user, &LOOKED_AT).await? } else { None };
         let opened = tree_access::open_to_write(&owner, &permitted).await?;
         let change = Change::new(owner, &user, permitted, opened, ask, below, verb);
         blocking(move || {
+            let _turn = turn;
             change.check(&change.opened.store, change.opened.version.as_ref())?;
             let made = make(&change)?;
             change.land(made)

@@ -38,10 +38,13 @@ impl<'a> Unseen<'a> {
         Ok(Some(unseen).filter(|unseen| unseen.judge.decides_below(ReadAction::Read) || unseen.hides(b"")))
     }
 
-    /// Whether the path `inner` of the store, in its real bytes, may not be read. What no policy can name may not.
+    /// Whether the path `inner` of the store, in its real bytes, may not be read. What no policy can name may not. Blocks.
     pub(super) fn hides(&self, inner: &[u8]) -> bool {
         let Ok(path) = in_store(&self.root, self.repo, inner) else { return true };
         let facts = self.control.path_facts(self.caller, &path, Some(self.branch));
+        // For one question each: between two there may be a client that sends slowly.
+        let pace = self.control.pace(self.caller);
+        pace.next();
         !self.judge.allows_read(ReadAction::Read, &facts, &Revision::Branch(self.branch.clone()))
     }
 }

@@ -29,6 +29,7 @@ mod node;
 mod oidc;
 mod openapi;
 mod oracle;
+mod pace;
 mod policy;
 mod restart;
 mod run_commit;

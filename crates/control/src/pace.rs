@@ -1,0 +1,182 @@
+//! How asking policy about many paths is kept from taking all processors. Each question may be as heavy as a tenant's own
+//! policies may be, and a folder has many paths: a few such requests would keep every thread of the server busy, and
+//! everybody else waiting.
+//!
+//! So it goes on in slices, of which fewer are under way at once than there are processors, and of one tenant one or few.
+//! Whoever has had a slice goes behind all that wait, so that a tenant waits for a slice of each other tenant and not for
+//! the end of what they do, however many requests each has.
+//!
+//! INVARIANT: a slice is the innermost of all that is waited for: whoever has one takes no lock that is held over another's
+//! questions. It is given back as soon as the questions are over.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bailey_protocol::id::TenantId;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use crate::config::CheckConfig;
+use crate::turns::{Turn, Turns};
+
+/// How long whoever has a slice goes on before others get theirs. Beyond it no longer than one question takes.
+const SLICE: Duration = Duration::from_millis(10);
+
+/// Who may ask about many paths now.
+#[derive(Debug)]
+pub(crate) struct Paces {
+    asking: Turns,
+    patience: Duration,
+    working: Turns,
+}
+
+/// Many questions of one tenant, one after the other. One for all that are asked in turn: a second of the same tenant may
+/// have to wait for the first.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    paces: Arc<Paces>,
+    tenant: TenantId,
+    slice: RefCell<Option<(Turn, Instant)>>,
+}
+
+impl Paces {
+    /// For a host with so many processors.
+    pub(crate) fn new(config: CheckConfig, processors: usize) -> Self {
+        // The other half is for everybody else.
+        let working = (processors / 2).max(1);
+        Self {
+            asking: Turns::new(config.per_server, config.per_tenant),
+            patience: config.patience,
+            working: Turns::new(working, (working / 4).max(1)),
+        }
+    }
+
+    /// A place among the requests that ask about many paths; `None` when there was none for long.
+    ///
+    /// CANCEL: none is taken.
+    pub(crate) async fn enter(&self, tenant: &TenantId) -> Option<Turn> {
+        self.asking.take(tenant, self.patience).await
+    }
+
+    /// For many questions of a tenant. It waits for nothing before the first.
+    pub(crate) fn pace(self: &Arc<Self>, tenant: &TenantId) -> Pace {
+        Pace { paces: Arc::clone(self), tenant: tenant.clone(), slice: RefCell::default() }
+    }
+}
+
+impl Pace {
+    /// To be called before each question. Blocks while it is others' turn.
+    pub(crate) fn next(&self) {
+        if !self.goes_on() {
+            Handle::current().block_on(self.wait());
+        }
+    }
+
+    fn goes_on(&self) -> bool {
+        self.slice.borrow().as_ref().is_some_and(|(_, since)| since.elapsed() < SLICE)
+    }
+
+    /// Gives the slice back, and waits for another behind all that wait.
+    async fn wait(&self) {
+        drop(self.slice.take());
+        // Whoever waits has only slices before it.
+        let turn = self.paces.working.wait(&self.tenant).await;
+        self.slice.replace(turn.map(|turn| (turn, Instant::now())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    fn paces(processors: usize) -> Arc<Paces> {
+        Arc::new(Paces::new(CheckConfig::default(), processors))
+    }
+
+    fn tenant(name: &str) -> TenantId {
+        name.parse().unwrap()
+    }
+
+    /// Whether it is its turn.
+    async fn now(pace: &Pace) -> bool {
+        tokio::time::timeout(SLICE / 2, pace.wait()).await.is_ok()
+    }
+
+    /// Asks about so many paths, of which each takes a slice, and says when each was over.
+    async fn ask(paces: &Arc<Paces>, of: &'static str, paths: usize, over: &Mutex<Vec<&'static str>>) {
+        let pace = paces.pace(&tenant(of));
+        for _ in 0..paths {
+            if !pace.goes_on() {
+                pace.wait().await;
+            }
+            tokio::time::sleep(SLICE).await;
+            over.lock().unwrap().push(of);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_asks_about_many_paths_lets_others_ask_in_between_however_many_requests_it_has() {
+        let paces = paces(2);
+        let over = Mutex::default();
+        // What is polled first waits first.
+        tokio::join!(
+            biased;
+            ask(&paces, "acme", 4, &over),
+            ask(&paces, "acme", 4, &over),
+            ask(&paces, "acme", 4, &over),
+            ask(&paces, "globex", 2, &over),
+            ask(&paces, "initech", 1, &over),
+        );
+        let over = over.into_inner().unwrap();
+        assert_eq!(over[..7], ["acme", "globex", "initech", "acme", "globex", "acme", "acme"], "{over:?}");
+        assert_eq!(over.len(), 15);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn never_are_all_processors_busy_with_it() {
+        for (processors, at_once, of_one) in [(1, 1, 1), (2, 1, 1), (4, 2, 1), (16, 8, 2)] {
+            let paces = paces(processors);
+            let tenants: Vec<TenantId> = (0..processors).map(|n| tenant(&format!("t{n}"))).collect();
+            let all: Vec<Pace> = tenants.iter().map(|tenant| paces.pace(tenant)).collect();
+            let more: Vec<Pace> = (0..processors).map(|_| paces.pace(&tenants[0])).collect();
+            let mut busy = 0;
+            for pace in &more {
+                busy += usize::from(now(pace).await);
+            }
+            assert_eq!(busy, of_one, "of one tenant on {processors}");
+            for pace in &all {
+                busy += usize::from(now(pace).await);
+            }
+            assert_eq!(busy, at_once, "of all on {processors}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_tenant_cannot_hold_all_places_and_whoever_waits_for_one_in_vain_is_told() {
+        let paces = paces(2);
+        let acme = tenant("acme");
+        let mut held = Vec::new();
+        while let Some(turn) = paces.enter(&acme).await {
+            held.push(turn);
+        }
+        assert_eq!(held.len(), CheckConfig::default().per_tenant);
+        assert!(paces.enter(&tenant("globex")).await.is_some());
+        held.pop();
+        assert!(paces.enter(&acme).await.is_some());
+    }
+
+    #[tokio::test]
+    async fn within_a_slice_nobody_is_waited_for_and_nothing_of_it_is_left() {
+        let paces = paces(2);
+        let acme = tenant("acme");
+        let pace = paces.pace(&acme);
+        pace.wait().await;
+        assert!(pace.goes_on());
+        drop(pace);
+        let again = paces.pace(&acme);
+        tokio::time::timeout(Duration::from_secs(20), again.wait()).await.unwrap();
+    }
+}
