@@ -11,8 +11,10 @@ use http::{HeaderMap, header};
 
 use crate::api_error::{ApiError, ErrorKind};
 
-/// Most of a line that is looked at: no name of those that count is longer.
-const MAX_NAME: usize = 64;
+/// Most of a line that is looked at: no name of those that count is longer, and no length that fits a number.
+const MAX_LINE: usize = 64;
+/// Most lengths of one head that are kept: with two it is refused.
+const MAX_LENGTHS: usize = 2;
 
 /// Why a head may be read in two ways.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -156,7 +158,7 @@ impl Head {
             if byte != b'\r' {
                 self.filled = true;
             }
-            if self.line.len() < MAX_NAME {
+            if self.line.len() < MAX_LINE {
                 self.line.push(byte);
             }
             return false;
@@ -181,8 +183,13 @@ impl Head {
         if name.eq_ignore_ascii_case(b"transfer-encoding") {
             self.in_chunks = true;
         } else if name.eq_ignore_ascii_case(b"content-length") {
+            // The rest of a line that is longer than what is looked at would count, too.
+            let whole = self.line.len() < MAX_LINE;
             let value = value.get(1..).unwrap_or_default().trim_ascii();
-            self.lengths.push(std::str::from_utf8(value).ok().and_then(|text| text.parse().ok()));
+            let digits = Some(value).filter(|value| whole && value.iter().all(u8::is_ascii_digit));
+            if self.lengths.len() < MAX_LENGTHS {
+                self.lengths.push(digits.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok()));
+            }
         }
     }
 
@@ -226,6 +233,8 @@ mod tests {
                 vec![Some(Ambiguous::Lengths)],
             ),
             ("GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n".to_owned(), vec![Some(Ambiguous::Lengths)]),
+            ("GET / HTTP/1.1\r\nContent-Length: +1\r\n\r\n".to_owned(), vec![Some(Ambiguous::Lengths)]),
+            (format!("GET / HTTP/1.1\r\nContent-Length:{}9\r\n\r\n", "0".repeat(60)), vec![Some(Ambiguous::Lengths)]),
             ("GET / HTTP/1.1\nHost: x\r\n\r\n".to_owned(), vec![Some(Ambiguous::BareLineFeed)]),
             ("GET / HTTP/1.1\r\nHost: x\r\n\n".to_owned(), vec![Some(Ambiguous::BareLineFeed)]),
             ("GET / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n".to_owned(), vec![None]),
@@ -235,6 +244,16 @@ mod tests {
                 assert_eq!(heads(bytes.as_bytes(), piece), expected, "{bytes:?} by {piece}");
             }
         }
+    }
+
+    #[test]
+    fn n18_a_head_without_end_is_kept_in_little_memory() {
+        let mut scan = Scan::default();
+        scan.saw(b"PUT / HTTP/1.1\r\n");
+        (0..10_000).for_each(|_| scan.saw(b"content-length:1\n"));
+        let At::Head(head) = scan.at else { panic!("{:?}", scan.at) };
+        assert!(head.lengths.capacity() <= 4 && head.line.capacity() <= 2 * MAX_LINE);
+        assert_eq!(head.ambiguous(), Some(Ambiguous::BareLineFeed));
     }
 
     #[test]
