@@ -6,21 +6,25 @@
 //! Whoever has had a slice goes behind all that wait, so that a tenant waits for a slice of each other tenant and not for
 //! the end of what they do, however many requests each has.
 //!
+//! The clock takes a slice back, so that it makes no difference what whoever has one does between two questions: walk a
+//! history, or wait for a client. At the end of a slice one question may be under way, which goes on beside the next.
+//!
 //! INVARIANT: a slice is the innermost of all that is waited for: whoever has one takes no lock that is held over another's
-//! questions. It is given back as soon as the questions are over.
+//! questions.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bailey_protocol::id::TenantId;
 use tokio::runtime::Handle;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::config::CheckConfig;
 use crate::turns::{Turn, Turns};
 
-/// How long whoever has a slice goes on before others get theirs. Beyond it no longer than one question takes.
+/// How long whoever has a slice goes on before others get theirs.
 const SLICE: Duration = Duration::from_millis(10);
 
 /// Who may ask about many paths now.
@@ -37,7 +41,9 @@ pub(crate) struct Paces {
 pub(crate) struct Pace {
     paces: Arc<Paces>,
     tenant: TenantId,
-    slice: RefCell<Option<(Turn, Instant)>>,
+    until: Cell<Option<Instant>>,
+    /// Gives the slice back when its time is over, or this is dropped.
+    clock: RefCell<JoinSet<()>>,
 }
 
 impl Paces {
@@ -61,7 +67,7 @@ impl Paces {
 
     /// For many questions of a tenant. It waits for nothing before the first.
     pub(crate) fn pace(self: &Arc<Self>, tenant: &TenantId) -> Pace {
-        Pace { paces: Arc::clone(self), tenant: tenant.clone(), slice: RefCell::default() }
+        Pace { paces: Arc::clone(self), tenant: tenant.clone(), until: Cell::default(), clock: RefCell::default() }
     }
 }
 
@@ -74,15 +80,21 @@ impl Pace {
     }
 
     fn goes_on(&self) -> bool {
-        self.slice.borrow().as_ref().is_some_and(|(_, since)| since.elapsed() < SLICE)
+        self.until.get().is_some_and(|until| Instant::now() < until)
     }
 
-    /// Gives the slice back, and waits for another behind all that wait.
+    /// Waits for another slice, behind all that wait.
     async fn wait(&self) {
-        drop(self.slice.take());
         // Whoever waits has only slices before it.
         let turn = self.paces.working.wait(&self.tenant).await;
-        self.slice.replace(turn.map(|turn| (turn, Instant::now())));
+        let until = Instant::now() + SLICE;
+        let mut clock = JoinSet::new();
+        clock.spawn(async move {
+            tokio::time::sleep_until(until).await;
+            drop(turn);
+        });
+        self.clock.replace(clock);
+        self.until.set(Some(until));
     }
 }
 
@@ -101,8 +113,8 @@ mod tests {
     }
 
     /// Whether it is its turn.
-    async fn now(pace: &Pace) -> bool {
-        tokio::time::timeout(SLICE / 2, pace.wait()).await.is_ok()
+    fn now(pace: &Pace) -> bool {
+        futures_util::FutureExt::now_or_never(pace.wait()).is_some()
     }
 
     /// Asks about so many paths, of which each takes a slice, and says when each was over.
@@ -144,11 +156,11 @@ mod tests {
             let more: Vec<Pace> = (0..processors).map(|_| paces.pace(&tenants[0])).collect();
             let mut busy = 0;
             for pace in &more {
-                busy += usize::from(now(pace).await);
+                busy += usize::from(now(pace));
             }
             assert_eq!(busy, of_one, "of one tenant on {processors}");
             for pace in &all {
-                busy += usize::from(now(pace).await);
+                busy += usize::from(now(pace));
             }
             assert_eq!(busy, at_once, "of all on {processors}");
         }
@@ -166,6 +178,17 @@ mod tests {
         assert!(paces.enter(&tenant("globex")).await.is_some());
         held.pop();
         assert!(paces.enter(&acme).await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_does_something_else_meanwhile_keeps_nobody_from_asking() {
+        let paces = paces(2);
+        let (acme, globex) = (paces.pace(&tenant("acme")), paces.pace(&tenant("globex")));
+        acme.wait().await;
+        assert!(acme.goes_on() && !now(&globex));
+        let begin = Instant::now();
+        globex.wait().await;
+        assert!(begin.elapsed() <= SLICE * 2 && !acme.goes_on(), "{:?}", begin.elapsed());
     }
 
     #[tokio::test]

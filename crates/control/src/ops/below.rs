@@ -193,7 +193,6 @@ impl Below {
             }
         }
         // Else the decision about each folder covers all that is below it.
-        drop(pace);
         record(control, &self.caller, &denied);
         Ok(denied.into_iter().next().map(|denied| Refusal { denied, paths }))
     }

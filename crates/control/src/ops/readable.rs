@@ -155,7 +155,6 @@ impl Readable {
             }
             if asked.refused.is_none() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
-        drop(pace);
         self.answer(asked)
     }
 

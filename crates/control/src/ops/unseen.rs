@@ -11,6 +11,7 @@ use tokio::runtime::Handle;
 use super::below::in_store;
 use crate::api_error::ApiError;
 use crate::control::{Caller, Control};
+use crate::pace::Pace;
 
 /// Decides on the paths of a branch, by the policies in force when it was made.
 pub(super) struct Unseen<'a> {
@@ -20,6 +21,7 @@ pub(super) struct Unseen<'a> {
     repo: &'a RepoId,
     root: String,
     branch: &'a BranchName,
+    pace: Pace,
 }
 
 impl<'a> Unseen<'a> {
@@ -34,7 +36,7 @@ impl<'a> Unseen<'a> {
         branch: &'a BranchName,
     ) -> Result<Option<Self>, ApiError> {
         let judge = Handle::current().block_on(control.quiet_judge(caller))?;
-        let unseen = Self { control, caller, judge, repo, root: repo.root(), branch };
+        let unseen = Self { control, caller, judge, repo, root: repo.root(), branch, pace: control.pace(caller) };
         Ok(Some(unseen).filter(|unseen| unseen.judge.decides_below(ReadAction::Read) || unseen.hides(b"")))
     }
 
@@ -42,9 +44,7 @@ impl<'a> Unseen<'a> {
     pub(super) fn hides(&self, inner: &[u8]) -> bool {
         let Ok(path) = in_store(&self.root, self.repo, inner) else { return true };
         let facts = self.control.path_facts(self.caller, &path, Some(self.branch));
-        // For one question each: between two there may be a client that sends slowly.
-        let pace = self.control.pace(self.caller);
-        pace.next();
+        self.pace.next();
         !self.judge.allows_read(ReadAction::Read, &facts, &Revision::Branch(self.branch.clone()))
     }
 }
