@@ -36,8 +36,8 @@ impl EventLogs {
     }
 
     /// Removes logs until all together hold at most `budget` bytes: each time the oldest of the tenant that holds most,
-    /// so that what one tenant writes takes nothing from the others. Those that `is_live` stay. Answers how many went.
-    /// Blocks.
+    /// so that what one tenant writes takes nothing from the others. Those that `is_live` stay, and do not count. Answers
+    /// how many went. Blocks.
     ///
     /// # Errors
     /// When a folder cannot be read or a log not removed.
@@ -46,6 +46,7 @@ impl EventLogs {
         let mut tenants = BinaryHeap::new();
         for tenant in names::<TenantId>(&self.folder, "")? {
             let mut logs = self.logs_of(&tenant)?;
+            logs.retain(|(run, _)| !is_live(run));
             // Ids sort by creation: the oldest is the last.
             logs.sort_unstable_by(|one, other| other.cmp(one));
             tenants.push((sum(&logs), tenant, logs));
@@ -56,11 +57,9 @@ impl EventLogs {
             && let Some((bytes, tenant, mut logs)) = tenants.pop()
         {
             let Some((run, size)) = logs.pop() else { continue };
-            if !is_live(&run) {
-                self.remove(&tenant, &run)?;
-                held = held.saturating_sub(size);
-                gone += 1;
-            }
+            self.remove(&tenant, &run)?;
+            held = held.saturating_sub(size);
+            gone += 1;
             tenants.push((bytes.saturating_sub(size), tenant, logs));
         }
         Ok(gone)
