@@ -20,7 +20,7 @@ const MAX_DEPTH: usize = 1000;
 
 /// Most versions that are gone through to find out which of them needs what came. Those that no branch leads to come
 /// first, and are few.
-const MAX_KNOWN: usize = 10_000;
+const MAX_KNOWN: usize = 500;
 
 pub(super) struct Closure<'a> {
     known: &'a Objects,
