@@ -208,7 +208,7 @@ fn odd_content_survives_clone_edit_push_read_and_run() {
     let ana = server.user("acme", "ana");
     // Made inside: a nested repository, a link, a script, an empty folder, names of all kinds.
     let make = "cd /data && mkdir -p nested/.git empty 'd\u{e9}/\u{540d}' && echo ref >nested/.git/HEAD && ln -s ../nope link \
-                && printf '#!/bin/sh\n' >run.sh && chmod +x run.sh && echo 1 >Twin && echo 2 >twin && echo x >.gitmodules \
+                && printf '#!/bin/sh\n' >run.sh && chmod +x run.sh && echo 1 >Twin && echo 2 >twin && echo 3 >'c\u{e9}' && echo 4 >'ce\u{301}' && echo x >.gitmodules \
                 && echo q >'a \"b\" \\ *?' && printf 'n\u{e9}' >'d\u{e9}/\u{540d}/f'";
     ana.ok(&["run", "--mount", "/tenants/acme:/data", "--", "sh", "-c", make]);
     let git = Git::new(&server, &ana, "acme");
@@ -220,10 +220,10 @@ fn odd_content_survives_clone_edit_push_read_and_run() {
     let pushed = git.output("work", &["push"]);
     assert!(pushed.status.success(), "{pushed:?}");
     assert!(text(&pushed.stderr).contains("git keeps no empty folders, so `main` lost: empty"), "{pushed:?}");
-    let check = "cd /data && cat nested/.git/HEAD nested/.git/config Twin twin .gitmodules 'a \"b\" \\ *?' 'd\u{e9}/\u{540d}/f' \
+    let check = "cd /data && cat nested/.git/HEAD nested/.git/config Twin twin 'c\u{e9}' 'ce\u{301}' .gitmodules 'a \"b\" \\ *?' 'd\u{e9}/\u{540d}/f' \
                  && test -x run.sh && readlink link";
     let read = ana.ok(&["run", "--mount", "/tenants/acme:/data:ro", "--", "sh", "-c", check]);
-    assert_eq!(read, "edited\nnew\n1\n2\nx\nq\nn\u{e9}../nope\n");
+    assert_eq!(read, "edited\nnew\n1\n2\n3\n4\nx\nq\nn\u{e9}../nope\n");
     assert_eq!(ana.ok(&["cat", "/tenants/acme/nested/.git/config"]), "new\n");
 }
 
