@@ -209,8 +209,11 @@ fn git_of_a_clone(server: &Server) -> BTreeMap<&'static str, String> {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         std::fs::remove_dir_all(folder.path().join("copy")).unwrap();
     };
+    // From when it is at work: it begins elsewhere.
     let is_git = |process: &Process| {
-        process.uid_inside() == Some(1000) && process.command_line().split('\0').any(|word| word == "upload-pack")
+        process.uid_inside() == Some(1000)
+            && process.command_line().split('\0').any(|word| word == "upload-pack")
+            && std::fs::read_link(process.path("cwd")).is_ok_and(|folder| folder == Path::new("/repo"))
     };
     catch(clone, || {
         let process = server.jail().family().into_iter().find(is_git)?;
