@@ -101,7 +101,7 @@ pub struct GitConfig {
 pub struct CheckConfig {
     /// At once, on the whole server.
     pub per_server: usize,
-    /// At once, of one tenant.
+    /// At once, of one tenant; of one user half as many.
     pub per_tenant: usize,
     /// How long one more waits before it is refused.
     pub patience: Duration,

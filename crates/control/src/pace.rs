@@ -16,7 +16,7 @@ use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bailey_protocol::id::TenantId;
+use bailey_protocol::id::{TenantId, UserId};
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -31,8 +31,17 @@ const SLICE: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(crate) struct Paces {
     asking: Turns,
+    /// One user's share of a tenant's places.
+    users: Turns<(TenantId, UserId)>,
     patience: Duration,
     working: Turns,
+}
+
+/// A place among those who ask about many paths, given back on drop.
+#[derive(Debug)]
+pub(crate) struct Place {
+    _own: Turn,
+    _tenants: Turn,
 }
 
 /// Many questions of one tenant, one after the other. One for all that are asked in turn: a second of the same tenant may
@@ -53,16 +62,22 @@ impl Paces {
         let working = (processors / 2).max(1);
         Self {
             asking: Turns::new(config.per_server, config.per_tenant),
+            users: Turns::new(config.per_server, (config.per_tenant / 2).max(1)),
             patience: config.patience,
             working: Turns::new(working, (working / 4).max(1)),
         }
     }
 
-    /// A place among the requests that ask about many paths; `None` when there was none for long.
+    /// A place among the requests that ask about many paths; `None` when there was none for long. Of a tenant's places one
+    /// user has at most half: what it asks may go on for long after it has hung up.
     ///
     /// CANCEL: none is taken.
-    pub(crate) async fn enter(&self, tenant: &TenantId) -> Option<Turn> {
-        self.asking.take(tenant, self.patience).await
+    pub(crate) async fn enter(&self, tenant: &TenantId, user: &UserId) -> Option<Place> {
+        let both = async {
+            let own = self.users.wait(&(tenant.clone(), user.clone())).await?;
+            Some(Place { _own: own, _tenants: self.asking.wait(tenant).await? })
+        };
+        tokio::time::timeout(self.patience, both).await.ok().flatten()
     }
 
     /// For many questions of a tenant. It waits for nothing before the first.
@@ -167,17 +182,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_tenant_cannot_hold_all_places_and_whoever_waits_for_one_in_vain_is_told() {
+    async fn neither_one_user_nor_one_tenant_can_hold_all_places_and_whoever_waits_for_one_in_vain_is_told() {
         let paces = paces(2);
-        let acme = tenant("acme");
+        let [ana, bob, eve]: [UserId; 3] = ["ana", "bob", "eve"].map(|name| name.parse().unwrap());
+        let (acme, all) = (tenant("acme"), CheckConfig::default().per_tenant);
         let mut held = Vec::new();
-        while let Some(turn) = paces.enter(&acme).await {
-            held.push(turn);
+        for (user, places) in [(&ana, all / 2), (&bob, all), (&eve, all)] {
+            while let Some(place) = paces.enter(&acme, user).await {
+                held.push(place);
+            }
+            assert_eq!(held.len(), places, "one user has half, and all together no more than there are");
         }
-        assert_eq!(held.len(), CheckConfig::default().per_tenant);
-        assert!(paces.enter(&tenant("globex")).await.is_some());
+        assert!(paces.enter(&tenant("globex"), &ana).await.is_some());
         held.pop();
-        assert!(paces.enter(&acme).await.is_some());
+        assert!(paces.enter(&acme, &eve).await.is_some());
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! Turns among those that hold a thread for as long as their client takes: so many in all, so many of them one tenant's.
 
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,11 +11,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 /// Tenants beyond which those are forgotten that nobody waits or works for.
 const MANY: usize = 1024;
 
-/// Turns of one kind.
+/// Turns of one kind, of tenants or of whoever else is told apart.
 #[derive(Debug)]
-pub(crate) struct Turns {
+pub(crate) struct Turns<K = TenantId> {
     all: Arc<Semaphore>,
-    tenants: Mutex<HashMap<TenantId, Arc<Semaphore>>>,
+    tenants: Mutex<HashMap<K, Arc<Semaphore>>>,
     per_tenant: usize,
 }
 
@@ -25,7 +26,7 @@ pub(crate) struct Turn {
     _all: OwnedSemaphorePermit,
 }
 
-impl Turns {
+impl<K: Clone + Eq + Hash> Turns<K> {
     /// So many turns in all, of which one tenant takes at most `per_tenant`.
     pub(crate) fn new(all: usize, per_tenant: usize) -> Self {
         Self { all: Arc::new(Semaphore::new(all)), tenants: Mutex::default(), per_tenant }
@@ -35,20 +36,20 @@ impl Turns {
     /// nobody else's way.
     ///
     /// CANCEL: no turn is taken.
-    pub(crate) async fn take(&self, tenant: &TenantId, patience: Duration) -> Option<Turn> {
+    pub(crate) async fn take(&self, tenant: &K, patience: Duration) -> Option<Turn> {
         tokio::time::timeout(patience, self.wait(tenant)).await.ok().flatten()
     }
 
     /// Waits for a turn however long it takes, behind all that wait already.
     ///
     /// CANCEL: no turn is taken.
-    pub(crate) async fn wait(&self, tenant: &TenantId) -> Option<Turn> {
+    pub(crate) async fn wait(&self, tenant: &K) -> Option<Turn> {
         let tenants = self.of(tenant).acquire_owned().await.ok()?;
         let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
         Some(Turn { _tenants: tenants, _all: all })
     }
 
-    fn of(&self, tenant: &TenantId) -> Arc<Semaphore> {
+    fn of(&self, tenant: &K) -> Arc<Semaphore> {
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         if tenants.len() > MANY {
             tenants.retain(|_, turns| Arc::strong_count(turns) > 1);
@@ -64,7 +65,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn t10_one_tenant_cannot_take_all_turns() {
-        let turns = Turns::new(4, 2);
+        let turns: Turns = Turns::new(4, 2);
         let (acme, globex): (TenantId, TenantId) = ("acme".parse().unwrap(), "globex".parse().unwrap());
         let soon = Duration::from_secs(1);
         let (first, _second) = (turns.take(&acme, soon).await.unwrap(), turns.take(&acme, soon).await.unwrap());
@@ -77,7 +78,7 @@ mod tests {
 
     #[tokio::test]
     async fn tenants_that_are_gone_are_forgotten() {
-        let turns = Turns::new(4, 2);
+        let turns: Turns = Turns::new(4, 2);
         let held = turns.take(&"held".parse().unwrap(), Duration::ZERO).await;
         for number in 0..MANY + 10 {
             drop(turns.take(&format!("t{number}").parse().unwrap(), Duration::ZERO).await);

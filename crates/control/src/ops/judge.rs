@@ -9,8 +9,7 @@ use super::decide::blocking;
 use super::reachable;
 use crate::api_error::{ApiError, ErrorKind};
 use crate::control::{Caller, Control};
-use crate::pace::Pace;
-use crate::turns::Turn;
+use crate::pace::{Pace, Place};
 
 /// Branches that lead to a version which are asked about in one go.
 const LEADING_AT_ONCE: usize = 16;
@@ -109,8 +108,8 @@ impl Control {
     ///
     /// # Errors
     /// When the tenant has too many of them.
-    pub(crate) async fn asking(&self, caller: &Caller) -> Result<Turn, ApiError> {
-        let turn = self.paces().enter(&caller.principal.tenant).await;
+    pub(crate) async fn asking(&self, caller: &Caller) -> Result<Place, ApiError> {
+        let turn = self.paces().enter(&caller.principal.tenant, &caller.principal.user).await;
         turn.ok_or_else(|| {
             let message = "policy is being asked about too many paths at once";
             let hint = "Try again after the time in `Retry-After`, or ask about fewer paths.";
@@ -122,7 +121,7 @@ impl Control {
     ///
     /// # Errors
     /// When the tenant has too many of them.
-    pub(crate) async fn asking_below(&self, caller: &Caller, actions: &[Action]) -> Result<Option<Turn>, ApiError> {
+    pub(crate) async fn asking_below(&self, caller: &Caller, actions: &[Action]) -> Result<Option<Place>, ApiError> {
         let judge = self.judge(caller).await?;
         if !actions.iter().any(|action| judge.decides_below(*action)) {
             return Ok(None);
