@@ -296,7 +296,19 @@ fn unreachable(server: &str, error: &reqwest::Error) -> ClientError {
     while let Some(next) = cause.source() {
         cause = next;
     }
-    ClientError::Unreachable { server: server.to_owned(), why: cause.to_string() }
+    ClientError::Unreachable { server: shown(server), why: cause.to_string() }
+}
+
+/// An address without what may be a credential in it.
+fn shown(server: &str) -> String {
+    let Ok(mut url) = reqwest::Url::parse(server) else { return "an address that is none".to_owned() };
+    url.set_query(None);
+    url.set_fragment(None);
+    // Only an address without a host has no place for either.
+    if url.set_username("").and_then(|()| url.set_password(None)).is_err() {
+        return "an address without a host".to_owned();
+    }
+    url.as_str().trim_end_matches('/').to_owned()
 }
 
 fn excerpt(body: &[u8]) -> String {
@@ -306,6 +318,14 @@ fn excerpt(body: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_credential_is_told_with_an_address() {
+        for address in ["http://ana:secret@host:1", "http://host:1/?token=secret", "http://secret@host:1/#secret"] {
+            assert_eq!(shown(address), "http://host:1");
+        }
+        assert!(!shown("secret").contains("secret") && !shown("mailto:secret@x").contains("secret"));
+    }
 
     #[test]
     fn every_byte_that_means_something_in_a_url_is_encoded() {
