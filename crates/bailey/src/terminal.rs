@@ -91,9 +91,11 @@ impl Paint {
     }
 }
 
-/// Text from a server or a tenant with its control characters made visible, so that it cannot drive the terminal.
+/// Text from a server or a tenant with its control characters made visible, so that it cannot drive the terminal, and with
+/// what turns its direction round or takes no room, so that it cannot pose as another.
 pub(crate) fn printable(text: &str) -> String {
-    let escape = |c: char| c.is_control() && c != '\t';
+    let poses = |c| matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}');
+    let escape = |c: char| c.is_control() && c != '\t' || poses(c);
     text.chars().flat_map(|c| if escape(c) { c.escape_default().collect::<Vec<_>>() } else { vec![c] }).collect()
 }
 
@@ -156,5 +158,6 @@ mod tests {
     fn names_cannot_drive_the_terminal() {
         assert_eq!(printable("a\x1b[2Jb\nc"), "a\\u{1b}[2Jb\\nc");
         assert_eq!(printable("é\tx"), "é\tx");
+        assert_eq!(printable("a\u{202e}gpj.exe\u{200b}"), "a\\u{202e}gpj.exe\\u{200b}");
     }
 }
