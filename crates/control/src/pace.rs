@@ -14,6 +14,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bailey_protocol::id::{TenantId, UserId};
@@ -53,6 +54,17 @@ pub(crate) struct Pace {
     until: Cell<Option<Instant>>,
     /// Gives the slice back when its time is over, or this is dropped.
     clock: RefCell<JoinSet<()>>,
+    unawaited: Arc<AtomicBool>,
+}
+
+/// Whoever waits for the answer to many questions: until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Awaited(Arc<AtomicBool>);
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 impl Paces {
@@ -69,7 +81,7 @@ impl Paces {
     }
 
     /// A place among the requests that ask about many paths; `None` when there was none for long. Of a tenant's places one
-    /// user has at most half: what it asks may go on for long after it has hung up.
+    /// user has at most half.
     ///
     /// CANCEL: none is taken.
     pub(crate) async fn enter(&self, tenant: &TenantId, user: &UserId) -> Option<Place> {
@@ -82,7 +94,8 @@ impl Paces {
 
     /// For many questions of a tenant. It waits for nothing before the first.
     pub(crate) fn pace(self: &Arc<Self>, tenant: &TenantId) -> Pace {
-        Pace { paces: Arc::clone(self), tenant: tenant.clone(), until: Cell::default(), clock: RefCell::default() }
+        let (paces, tenant) = (Arc::clone(self), tenant.clone());
+        Pace { paces, tenant, until: Cell::default(), clock: RefCell::default(), unawaited: Arc::default() }
     }
 }
 
@@ -92,6 +105,16 @@ impl Pace {
         if !self.goes_on() {
             Handle::current().block_on(self.wait());
         }
+    }
+
+    /// To be held by whoever waits for the answer.
+    pub(crate) fn awaited(&self) -> Awaited {
+        Awaited(Arc::clone(&self.unawaited))
+    }
+
+    /// Whether there is still somebody to ask for. Work that nobody was said to wait for is done in any case.
+    pub(crate) fn is_awaited(&self) -> bool {
+        !self.unawaited.load(Ordering::Relaxed)
     }
 
     fn goes_on(&self) -> bool {
@@ -207,6 +230,16 @@ mod tests {
         let begin = Instant::now();
         globex.wait().await;
         assert!(begin.elapsed() <= SLICE * 2 && !acme.goes_on(), "{:?}", begin.elapsed());
+    }
+
+    #[test]
+    fn it_is_awaited_until_whoever_was_said_to_wait_is_gone() {
+        let pace = paces(2).pace(&tenant("acme"));
+        assert!(pace.is_awaited(), "work that nobody waits for is done");
+        let awaited = pace.awaited();
+        assert!(pace.is_awaited());
+        drop(awaited);
+        assert!(!pace.is_awaited());
     }
 
     #[tokio::test]

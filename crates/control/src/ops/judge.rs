@@ -92,11 +92,9 @@ impl Control {
             return Ok(judge.read_path(action, &facts, revision));
         }
         // Thousands of branches may be asked about, which nobody else waits for.
-        let turn = if takes_place { Some(self.asking(caller).await?) } else { None };
-        let (revision, pace) = (revision.clone(), self.pace(caller));
-        blocking(move || {
-            let _turn = turn;
-            let at = narrowed(&pace, &judge, action, &facts, At { revision: &revision, leading: &leading });
+        let revision = revision.clone();
+        self.asking_many(caller, takes_place, move |pace| {
+            let at = narrowed(pace, &judge, action, &facts, At { revision: &revision, leading: &leading });
             Ok(judge.read_path(action, &facts, at))
         })
         .await
@@ -117,7 +115,30 @@ impl Control {
         })
     }
 
-    /// The same for what changes something, if there is anything to ask about below the path.
+    /// Runs `work`, which may ask policy about many paths, on a thread that may block; in a place of its own, if it takes one.
+    ///
+    /// CANCEL: the work goes on, but what it asks from then on is denied without being asked: it is over soon, and gives
+    /// its place back.
+    ///
+    /// # Errors
+    /// As `work`, or when the tenant has too many of them.
+    pub(crate) async fn asking_many<T: Send + 'static>(
+        &self,
+        caller: &Caller,
+        takes_place: bool,
+        work: impl FnOnce(&Pace) -> Result<T, ApiError> + Send + 'static,
+    ) -> Result<T, ApiError> {
+        let place = if takes_place { Some(self.asking(caller).await?) } else { None };
+        let pace = self.pace(caller);
+        let _awaited = pace.awaited();
+        blocking(move || {
+            let _place = place;
+            work(&pace)
+        })
+        .await
+    }
+
+    /// A place for what changes something, if there is anything to ask about below the path.
     ///
     /// # Errors
     /// When the tenant has too many of them.
@@ -189,7 +210,7 @@ pub(super) fn narrowed<'a>(pace: &Pace, judge: &Judge, action: ReadAction, facts
         .chain(some)
         .find(|at| {
             pace.next();
-            judge.allows_read(action, facts, *at)
+            !pace.is_awaited() || judge.allows_read(action, facts, *at)
         })
         .unwrap_or(first)
 }

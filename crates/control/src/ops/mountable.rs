@@ -11,7 +11,6 @@ use bailey_protocol::id::{TreeId, VersionId};
 use bailey_tree::Store;
 use sha2::{Digest, Sha256};
 
-use super::decide::blocking;
 use super::judge::branch_of;
 use super::readable::Readable;
 use crate::api_error::ApiError;
@@ -42,12 +41,8 @@ pub(super) async fn check(
         return Ok(());
     }
     let store = store.clone();
-    let turn = if readable.decides() { Some(control.asking(caller).await?) } else { None };
-    blocking(move || {
-        let _turn = turn;
-        readable.all(&store, &version)
-    })
-    .await?;
+    let asks = readable.decides();
+    control.asking_many(caller, asks, move |pace| readable.all(pace, &store, &version)).await?;
     control.mountable().learn(key, policies, now_ms);
     Ok(())
 }

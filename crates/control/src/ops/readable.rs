@@ -61,6 +61,11 @@ impl Readable {
         self.decides
     }
 
+    /// For work that is done whether or not somebody waits for it.
+    pub(super) fn pace(&self) -> Pace {
+        self.control.pace(&self.caller)
+    }
+
     /// The policies that are asked.
     pub(super) fn policies(&self) -> &Policies {
         self.judge.policies()
@@ -89,6 +94,13 @@ impl Readable {
 
     /// What no policy can name is denied.
     fn ask(&self, pace: &Pace, action: ReadAction, below: &[u8]) -> Result<(), Denied> {
+        if !pace.is_awaited() {
+            return Err(Denied::unasked(
+                action.into(),
+                self.folder.to_string(),
+                "nobody waits for the answer any more",
+            ));
+        }
         let facts = self.facts(below).map_err(|shown| unnamed(action.into(), &shown))?;
         let at = narrowed(pace, &self.judge, action, &facts, self.at());
         self.judge.read_path(action, &facts, at).map(drop)
@@ -96,10 +108,11 @@ impl Readable {
 
     /// The same, where nobody is told why not.
     fn allows(&self, pace: &Pace, action: ReadAction, below: &[u8]) -> bool {
-        self.facts(below).is_ok_and(|facts| {
-            let at = narrowed(pace, &self.judge, action, &facts, self.at());
-            self.judge.allows_read(action, &facts, at)
-        })
+        pace.is_awaited()
+            && self.facts(below).is_ok_and(|facts| {
+                let at = narrowed(pace, &self.judge, action, &facts, self.at());
+                self.judge.allows_read(action, &facts, at)
+            })
     }
 
     fn at(&self) -> At<'_> {
@@ -116,8 +129,8 @@ impl Readable {
     ///
     /// # Errors
     /// With the first denial, or when the store cannot be read.
-    pub(super) fn all(&self, store: &Store, version: &VersionId) -> Result<(), ApiError> {
-        let refused = self.first_denied(store, version)?;
+    pub(super) fn all(&self, pace: &Pace, store: &Store, version: &VersionId) -> Result<(), ApiError> {
+        let refused = self.first_denied(pace, store, version)?;
         self.answer(Asked { refused, ..Asked::default() })
     }
 
@@ -125,13 +138,18 @@ impl Readable {
     ///
     /// # Errors
     /// When the store cannot be read.
-    pub(super) fn first_denied(&self, store: &Store, version: &VersionId) -> Result<Option<Denied>, ApiError> {
+    pub(super) fn first_denied(
+        &self,
+        pace: &Pace,
+        store: &Store,
+        version: &VersionId,
+    ) -> Result<Option<Denied>, ApiError> {
         if !self.decides || store.entry(Some(version), self.folder.inner())?.is_none_or(|entry| entry.size.is_some()) {
             return Ok(None);
         }
-        let (mut asked, pace) = (Asked::default(), self.control.pace(&self.caller));
+        let mut asked = Asked::default();
         store.each_path(Some(version), self.folder.inner(), &mut |below| {
-            self.next(&pace, &mut asked, below);
+            self.next(pace, &mut asked, below);
             asked.refused.is_none()
         })?;
         Ok(asked.refused)
@@ -141,17 +159,23 @@ impl Readable {
     ///
     /// # Errors
     /// As [`Readable::all`].
-    pub(super) fn changed(&self, store: &Store, from: Option<&VersionId>, to: &VersionId) -> Result<(), ApiError> {
+    pub(super) fn changed(
+        &self,
+        pace: &Pace,
+        store: &Store,
+        from: Option<&VersionId>,
+        to: &VersionId,
+    ) -> Result<(), ApiError> {
         if !self.decides {
             return Ok(());
         }
         let (inner, real) = (self.folder.inner(), bytes_of(self.folder.inner()));
-        let (mut asked, pace) = (Asked::default(), self.control.pace(&self.caller));
+        let mut asked = Asked::default();
         store.changed_paths(from, to, inner, &mut |path, _now| {
             let below = path.strip_prefix(&*real).unwrap_or(path);
             match below.strip_prefix(b"/").unwrap_or(below) {
                 [] => {}
-                below => self.next(&pace, &mut asked, below),
+                below => self.next(pace, &mut asked, below),
             }
             if asked.refused.is_none() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;

@@ -23,7 +23,6 @@ const WITHHELD: &str = "(withheld: it changed paths that you may not read)";
 #[derive(Debug)]
 pub(super) struct Told {
     asked: [Readable; 2],
-    pace: Pace,
     left: usize,
 }
 
@@ -44,7 +43,7 @@ impl Told {
         let root: TreePath = root_of(path).parse().map_err(ApiError::internal)?;
         let of = async |action| Readable::new(control, caller, action, &root, revision).await;
         let asked = [of(ReadAction::History).await?, of(ReadAction::Read).await?];
-        Ok(Self { asked, pace: control.pace(caller), left: MAX_ASKED })
+        Ok(Self { asked, left: MAX_ASKED })
     }
 
     /// Whether there is anything to ask about.
@@ -56,6 +55,7 @@ impl Told {
     /// anything that may not. Blocks.
     pub(super) fn tell(
         &mut self,
+        pace: &Pace,
         store: &Store,
         inner: &str,
         versions: Vec<VersionInfo>,
@@ -65,7 +65,7 @@ impl Told {
         }
         let mut told = Vec::with_capacity(versions.len());
         for version in versions {
-            let seen = self.look(store, inner, &version)?;
+            let seen = self.look(pace, store, inner, &version)?;
             if seen.hidden && !seen.shown {
                 continue;
             }
@@ -78,12 +78,13 @@ impl Told {
     /// Leaves out messages alone. Blocks.
     pub(super) fn messages(
         &mut self,
+        pace: &Pace,
         store: &Store,
         mut versions: Vec<VersionInfo>,
     ) -> Result<Vec<VersionInfo>, ApiError> {
         if self.decides() {
             for version in &mut versions {
-                if self.look(store, "", version)?.hidden {
+                if self.look(pace, store, "", version)?.hidden {
                     WITHHELD.clone_into(&mut version.message);
                 }
             }
@@ -91,8 +92,8 @@ impl Told {
         Ok(versions)
     }
 
-    fn look(&mut self, store: &Store, inner: &str, version: &VersionInfo) -> Result<Seen, ApiError> {
-        let Self { asked, pace, left } = self;
+    fn look(&mut self, pace: &Pace, store: &Store, inner: &str, version: &VersionInfo) -> Result<Seen, ApiError> {
+        let Self { asked, left } = self;
         let mut seen = Seen::default();
         store.changed_paths(version.parents.first(), &version.version, "", &mut |path, _now| {
             if path.is_empty() {

@@ -6,7 +6,6 @@ use bailey_protocol::id::VersionId;
 use bailey_protocol::path::{Revision, TreePath};
 use bailey_tree::{Blob, Page};
 
-use super::decide::blocking;
 use super::readable::Readable;
 use super::told_history::Told;
 use super::tree_access::{self, Opened};
@@ -98,12 +97,7 @@ pub async fn read(control: &Control, caller: &Caller, ask: ReadAsk, list: ListAs
     let result = async {
         let opened = tree_access::open(control, &permit).await?;
         let asks = readable.decides() && tree_access::is_folder(&opened).await?;
-        let (turn, pace) = (if asks { Some(control.asking(caller).await?) } else { None }, control.pace(caller));
-        blocking(move || {
-            let _turn = turn;
-            find(&opened, &list, readable, &pace)
-        })
-        .await
+        control.asking_many(caller, asks, move |pace| find(&opened, &list, readable, pace)).await
     };
     let found = control.audited(caller, [permit.grant()], result.await).await?;
     if let Found::Folder(_) = &found {
@@ -148,10 +142,8 @@ pub async fn history(
             }
         };
         let Some(head) = version else { return none(&path) };
-        let owner = control.clone();
-        let turn = if told.decides() { Some(control.asking(caller).await?) } else { None };
-        blocking(move || {
-            let _turn = turn;
+        let (owner, asks) = (control.clone(), told.decides());
+        let work = move |pace: &Pace| {
             if let Some(after) = &after {
                 tree_access::kept(&owner, &store, after)?;
                 // What another branch leads to was not decided on.
@@ -160,13 +152,13 @@ pub async fn history(
                 }
             }
             let (versions, next) = store.history(&head, path.inner(), limit, after.as_ref())?;
-            let versions = told.tell(&store, path.inner(), versions)?;
+            let versions = told.tell(pace, &store, path.inner(), versions)?;
             if versions.is_empty() && next.is_none() && after.is_none() {
                 return none(&path);
             }
             Ok(History { versions, next })
-        })
-        .await
+        };
+        control.asking_many(caller, asks, work).await
     };
     control.audited(caller, [permit.grant()], result.await).await
 }
@@ -199,19 +191,17 @@ pub async fn diff(control: &Control, caller: &Caller, from: Option<Revision>, as
             None => None,
         };
         let asks = sides.iter().any(Readable::decides);
-        let (turn, pace) = (if asks { Some(control.asking(caller).await?) } else { None }, control.pace(caller));
-        blocking(move || {
-            let _turn = turn;
+        let work = move |pace: &Pace| {
             let Opened { store, path, .. } = &opened;
             let from = match from {
                 Some(asked) => asked,
                 // The first in the history of the whole store is the version itself.
                 None => store.history(&to, "", 1, None)?.0.pop().and_then(|info| info.parents.into_iter().next()),
             };
-            let mut shows = |below: &[u8]| sides.iter_mut().all(|side| side.shows(&pace, below));
+            let mut shows = |below: &[u8]| sides.iter_mut().all(|side| side.shows(pace, below));
             opened.named(store.diff_of(from.as_ref(), &to, path.inner(), &mut shows))
-        })
-        .await
+        };
+        control.asking_many(caller, asks, work).await
     };
     control.audited(caller, permits.iter().map(PathReadPermit::grant), result.await).await
 }
@@ -266,13 +256,12 @@ pub async fn blame(control: &Control, caller: &Caller, ask: ReadAsk) -> Result<B
         let Some(version) = opened.version.clone() else {
             return Err(ApiError::not_found("the tree has no version yet", "Write a file first."));
         };
-        let turn = if told.decides() { Some(control.asking(caller).await?) } else { None };
-        blocking(move || {
-            let _turn = turn;
+        let asks = told.decides();
+        let work = move |pace: &Pace| {
             let blame = opened.named(opened.store.blame(&version, opened.path.inner()))?;
-            Ok(Blame { versions: told.messages(&opened.store, blame.versions)?, ..blame })
-        })
-        .await
+            Ok(Blame { versions: told.messages(pace, &opened.store, blame.versions)?, ..blame })
+        };
+        control.asking_many(caller, asks, work).await
     };
     control.audited(caller, [permit.grant(), read.grant()], result.await).await
 }

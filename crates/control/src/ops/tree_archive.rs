@@ -8,13 +8,13 @@ use bailey_protocol::id::VersionId;
 use bailey_tree::Store;
 use bailey_tree::archive::Format;
 
-use super::decide::blocking;
 use super::readable::Readable;
 use super::tree::ReadAsk;
 use super::tree_access::{self, Opened};
 use crate::api_error::{ApiError, ErrorKind};
 use crate::control::{Caller, Control};
 use crate::live_guard::LiveGuard;
+use crate::pace::Pace;
 use crate::turns::Turn;
 
 /// How long a request waits for a thread that writes its archive.
@@ -53,17 +53,16 @@ pub async fn pack(control: &Control, caller: &Caller, ask: ReadAsk, format: Form
         let turn = control.downloads().take(&caller.principal.tenant, PATIENCE).await.ok_or_else(too_many)?;
         let opened = tree_access::open(control, &permit).await?;
         // Only until all is decided: who reads slowly keeps nobody from asking.
-        let asking = if readable.decides() { Some(control.asking(caller).await?) } else { None };
-        blocking(move || {
-            let _asking = asking;
+        let asks = readable.decides();
+        let work = move |pace: &Pace| {
             let missing = || tree_access::nothing_there(&opened.path);
             let version = opened.version.clone().ok_or_else(missing)?;
             opened.store.entry(Some(&version), opened.path.inner())?.ok_or_else(missing)?;
-            readable.all(&opened.store, &version)?;
+            readable.all(pace, &opened.store, &version)?;
             let watched = Watched { guard, ask, store: opened.store.clone(), version: version.clone() };
             Ok(Packing { opened, version, format, watched, _turn: turn })
-        })
-        .await
+        };
+        control.asking_many(caller, asks, work).await
     };
     control.audited(caller, [permit.grant(), list.grant()], result.await).await
 }
@@ -99,7 +98,7 @@ impl Packing {
 impl Watched {
     /// Waits until policy no longer lets the caller read all that is packed. The denial is on the audit.
     ///
-    /// CANCEL: a check of many paths that is under way goes on.
+    /// CANCEL: no further path is asked about.
     pub async fn until_unreadable(self, control: Control, caller: Caller) -> Denied {
         let Self { guard, ask, store, version } = &self;
         let again = || async {
@@ -110,7 +109,7 @@ impl Watched {
             }
             let readable = Readable::new(&control, &caller, ReadAction::Read, &ask.path, &ask.revision).await?;
             let (store, version) = (store.clone(), version.clone());
-            blocking(move || readable.first_denied(&store, &version)).await
+            control.asking_many(&caller, false, move |pace| readable.first_denied(pace, &store, &version)).await
         };
         let denied = guard.clone().until_refused(caller.principal.tenant.as_str(), again).await;
         control.record_denial(&caller, &denied).await;

@@ -103,7 +103,7 @@ fn go(
     // A move within a store starts from the one version that it makes another of.
     let read = if delete.is_some() && same_store { version } else { &source.version };
     let read = read.as_ref().ok_or_else(|| tree_access::nothing_there(&source.path))?;
-    readable.all(&source.store, read)?;
+    readable.all(&readable.pace(), &source.store, read)?;
     if delete.is_some() && same_store {
         let made = store.rename(read, source.path.inner(), path.inner(), &change.meta);
         let made = change.opened.named(made)?;

@@ -110,7 +110,7 @@ pub async fn restore(control: &Control, caller: &Caller, ask: WriteAsk, from: Ve
     change(control, caller, allowed, ask, Some(below), "Restore", move |change| {
         let Opened { store, path, version } = &change.opened;
         change.kept(&from)?;
-        readable.all(store, &from)?;
+        readable.all(&readable.pace(), store, &from)?;
         let made = change.opened.named(store.restore(version.as_ref(), path.inner(), &from, &change.meta))?;
         change.puts_all(&made)?;
         Ok(made)
@@ -140,8 +140,9 @@ pub async fn revert(control: &Control, caller: &Caller, ask: WriteAsk, undone: V
         let head = version.as_ref().ok_or_else(|| tree_access::nothing_there(path))?;
         change.kept(&undone)?;
         let before = store.history(&undone, "", 1, None)?.0.pop().and_then(|info| info.parents.into_iter().next());
-        readable.changed(store, before.as_ref(), &undone)?;
-        readable_now.changed(store, before.as_ref(), &undone)?;
+        let pace = readable.pace();
+        readable.changed(&pace, store, before.as_ref(), &undone)?;
+        readable_now.changed(&pace, store, before.as_ref(), &undone)?;
         match change.opened.named(store.revert(head, path.inner(), &undone, &change.meta))? {
             Merge::Merged(made) => Ok(made),
             Merge::Conflict(paths) => Err(conflict(store.id(), &paths)),

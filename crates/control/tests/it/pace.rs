@@ -18,9 +18,9 @@ async fn heavy(world: &World, tenant: &str, files: usize) -> Client {
         archive.file(name.as_bytes(), false, 1, &mut &b"x"[..]).unwrap();
     }
     let archive = archive.finish().unwrap();
+    member.put(&format!("/v1/tree/tenants/{tenant}/one/file"), "x").await.ok();
     let upload = member.ask(Method::PUT, &format!("/v1/tree/tenants/{tenant}/many?extract=tar"));
     upload.header("content-type", "application/x-tar").body(archive).answer().await.ok();
-    member.put(&format!("/v1/tree/tenants/{tenant}/one/file"), "x").await.ok();
     // Such that Cedar has to look at all of it, without more stack than an unoptimized build has.
     let condition = format!("!(!({}))", ["resource.protected"; 10].join(" || "));
     for number in 0..12 {
@@ -102,4 +102,34 @@ async fn many_heavy_listings_of_one_tenant_leave_anothers_small_ones_quick() {
     println!("small listings, p50 and p90: {alone:?} alone, {beside:?} beside {} listings", ended.into_inner());
     // Where each listing had a thread of its own, half of the reads would take thirty times as long.
     assert!(beside.0 < alone.0 * 8 + Duration::from_millis(50), "{alone:?} alone, {beside:?} beside");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_nobody_waits_for_any_more_asks_no_further_and_gives_its_place_back() {
+    const FEW: usize = 20;
+    const MANY: usize = FEW * 100;
+    let world = World::with(|config| config.checks.per_tenant = 1).await;
+    let ana = heavy(&world, "acme", MANY).await;
+    let few = format!("/v1/tree/tenants/acme/many?limit={FEW}");
+    let timed = async || {
+        let start = Instant::now();
+        ana.get(&few).await.ok();
+        start.elapsed()
+    };
+    let alone = timed().await;
+    let folder = "tenants/acme/many";
+    for (url, accept) in [
+        (many("acme"), "*/*"),
+        (format!("/v1/tree-history/{folder}"), "*/*"),
+        (format!("/v1/tree-diff/{folder}"), "*/*"),
+        (format!("/v1/tree/{folder}"), "application/x-tar"),
+    ] {
+        let ask = ana.ask(Method::GET, &url).header("accept", accept);
+        let gone = tokio::time::timeout(alone * 3, ask.answer()).await;
+        assert!(gone.is_err(), "{url} was too quick: {gone:?}");
+        // It has the only place until it notices. All of it would take a hundred times as long.
+        let after = timed().await;
+        println!("{url}: {after:?} after it, {alone:?} alone");
+        assert!(after < alone * 20 + Duration::from_millis(200), "{url}: {after:?} after it, {alone:?} alone");
+    }
 }
