@@ -64,7 +64,8 @@ pub(super) async fn pass(State(control): State<Control>, mut request: Request<Bo
     let route = request.extensions().get::<MatchedPath>().cloned();
     let operation = route.and_then(|route| openapi::operation_of(request.method(), route.as_str()));
     git.translate(&mut request);
-    let ambiguous = request.extensions().get::<Ambiguous>().copied().or_else(|| heads::in_headers(request.headers()));
+    let ambiguous = request.extensions().get::<Ambiguous>().copied();
+    let ambiguous = ambiguous.or_else(|| heads::in_headers(request.version(), request.headers()));
     let response = match ambiguous {
         Some(ambiguous) => {
             let mut refused = ApiError::from(ambiguous).into_response();

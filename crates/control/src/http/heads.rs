@@ -7,7 +7,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use http::{HeaderMap, header};
+use http::{HeaderMap, Version, header};
 
 use crate::api_error::{ApiError, ErrorKind};
 
@@ -25,7 +25,7 @@ pub(super) enum Ambiguous {
     Lengths,
     /// A line that ends with a line feed alone.
     BareLineFeed,
-    /// More than one host.
+    /// More than one host, or none where there has to be one.
     Hosts,
     /// An encoding that is more than `chunked`.
     Encodings,
@@ -37,7 +37,7 @@ impl From<Ambiguous> for ApiError {
             Ambiguous::LengthAndChunks => "the request has a `Content-Length` and a `Transfer-Encoding`",
             Ambiguous::Lengths => "the request's `Content-Length` is not one number",
             Ambiguous::BareLineFeed => "a line of the request's head does not end with CR LF",
-            Ambiguous::Hosts => "the request has more than one `Host`",
+            Ambiguous::Hosts => "the request does not have one `Host`",
             Ambiguous::Encodings => "the request has a `Transfer-Encoding` that is not `chunked`",
         };
         let hint = "Send each header once, and either `Content-Length` or `Transfer-Encoding: chunked`.";
@@ -46,13 +46,15 @@ impl From<Ambiguous> for ApiError {
 }
 
 /// What can still be seen once a head was parsed.
-pub(super) fn in_headers(headers: &HeaderMap) -> Option<Ambiguous> {
+pub(super) fn in_headers(version: Version, headers: &HeaderMap) -> Option<Ambiguous> {
     let mut encodings = headers.get_all(header::TRANSFER_ENCODING).iter();
     let plain = encodings.next().is_none_or(|value| value.as_bytes().eq_ignore_ascii_case(b"chunked"));
     if !plain || encodings.next().is_some() {
         return Some(Ambiguous::Encodings);
     }
-    (headers.get_all(header::HOST).iter().nth(1).is_some()).then_some(Ambiguous::Hosts)
+    let hosts = headers.get_all(header::HOST).iter().count();
+    // Other versions say it elsewhere, or not at all.
+    (hosts > 1 || (hosts == 0 && version == Version::HTTP_11)).then_some(Ambiguous::Hosts)
 }
 
 /// The heads of one connection, as their bytes go by.
@@ -263,8 +265,9 @@ mod tests {
             for (name, value) in pairs {
                 headers.append(*name, http::HeaderValue::from_static(value));
             }
-            in_headers(&headers)
+            in_headers(Version::HTTP_2, &headers)
         };
+        assert_eq!(in_headers(Version::HTTP_11, &HeaderMap::new()), Some(Ambiguous::Hosts));
         assert_eq!(found(&[("host", "x")]), None);
         assert_eq!(found(&[("host", "x"), ("host", "x")]), Some(Ambiguous::Hosts));
         assert_eq!(found(&[("transfer-encoding", "Chunked")]), None);
