@@ -223,7 +223,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "TIME", value_parser = value::duration)]
     pub(crate) timeout: Option<Duration>,
     /// Add to the environment; may be repeated
-    #[arg(long = "env", short = 'e', value_name = "NAME=VALUE", value_parser = value::env)]
+    #[arg(long = "env", short = 'e', value_name = "NAME=VALUE", value_parser = value::Env)]
     pub(crate) env: Vec<(String, String)>,
     /// A local file for this run alone, and where it is inside; it never enters the tree; may be repeated
     #[arg(long = "file", value_name = "LOCAL:PATH", value_parser = value::file)]

@@ -9,7 +9,7 @@ mod storage;
 use std::path::PathBuf;
 
 pub(crate) use self::serve::{ServeConfig, ServerConfig};
-pub(crate) use client::{ClientConfig, SERVER_FLAG};
+pub(crate) use client::{ClientConfig, SERVER_FLAG, TOKEN_FLAG};
 
 const DEFAULT_DATA: &str = "/var/lib/bailey";
 
@@ -32,6 +32,10 @@ pub(crate) enum ConfigError {
     Environment { name: &'static str },
     #[error("`{given}`, from {from}, is no server: use one such as `http://127.0.0.1:8470`")]
     Server { given: String, from: String },
+    #[error(
+        "the token from {from} has a character in it that is in no token: look whether it is whole, and on one line"
+    )]
+    Token { from: String },
     #[error(
         "there is no token: `bailey token` on the server's machine prints one; name it with --token, BAILEY_TOKEN, or `token` in `{path}`"
     )]

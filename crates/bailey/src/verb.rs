@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use crate::cli::value::NoTarget;
 use crate::cli::{Cli, Common, Verb};
 use crate::client::{Client, ClientError};
-use crate::config::{ClientConfig, ConfigError, SERVER_FLAG};
+use crate::config::{ClientConfig, ConfigError, SERVER_FLAG, TOKEN_FLAG};
 use crate::local::LocalError;
 use crate::serve::ServeError;
 use crate::template::TemplateError;
@@ -83,7 +83,8 @@ impl VerbError {
         match self {
             Self::Usage(_) => true,
             Self::Token(error) => error.is_usage(),
-            Self::Config(error) => matches!(error, ConfigError::Server { from, .. } if from == SERVER_FLAG),
+            Self::Config(ConfigError::Server { from, .. }) => from == SERVER_FLAG,
+            Self::Config(ConfigError::Token { from }) => from == TOKEN_FLAG,
             _ => false,
         }
     }

@@ -1,5 +1,6 @@
 //! Values as people type them.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -7,6 +8,9 @@ use bailey_protocol::api::MountRequest;
 use bailey_protocol::id::IdError;
 use bailey_protocol::path::{SandboxPath, TreePath};
 use bailey_protocol::wall::WallKind;
+use clap::builder::TypedValueParser;
+use clap::error::ErrorKind;
+use clap::{Arg, Command};
 
 /// `500ms`, `30s`, `5m`, `1h`, `7d`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
@@ -130,11 +134,18 @@ pub(super) fn file(text: &str) -> Result<(PathBuf, SandboxPath), String> {
     Ok((local.into(), at))
 }
 
-/// `NAME=VALUE`.
-pub(super) fn env(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err(format!("`{text}` is no variable: use NAME=VALUE")),
+/// `NAME=VALUE`. What is no such thing is not shown: it may be a secret whose name was forgotten.
+#[derive(Clone)]
+pub(super) struct Env;
+
+impl TypedValueParser for Env {
+    type Value = (String, String);
+
+    fn parse_ref(&self, command: &Command, _: Option<&Arg>, text: &OsStr) -> Result<Self::Value, clap::Error> {
+        let parts = text.to_str().and_then(|text| text.split_once('=')).filter(|(name, _)| !name.is_empty());
+        let parts = parts.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let told = "what follows `--env` is no NAME=VALUE (it may be a secret and is not shown)\n";
+        parts.ok_or_else(|| clap::Error::raw(ErrorKind::ValueValidation, told).with_cmd(command))
     }
 }
 

@@ -10,6 +10,8 @@ use crate::cli::Common;
 
 /// The flag that names the server.
 pub(crate) const SERVER_FLAG: &str = "--server";
+/// The flag that is the token.
+pub(crate) const TOKEN_FLAG: &str = "--token";
 const DEFAULT_SERVER: &str = "http://127.0.0.1:8470";
 
 /// `~/.config/bailey/config.toml`.
@@ -33,7 +35,7 @@ impl ClientConfig {
     pub(crate) fn read(flags: &Common) -> Result<Self, ConfigError> {
         let path = file_path()?;
         let server = named(&flags.server, SERVER_FLAG, "BAILEY_URL")?;
-        let token = named(&flags.token, "--token", "BAILEY_TOKEN")?;
+        let token = named(&flags.token, TOKEN_FLAG, "BAILEY_TOKEN")?;
         let file = if server.is_some() && token.is_some() { File::default() } else { read_file(&path)? };
         let of_file = |value: Option<String>| value.map(|value| (value, format!("`{}`", path.display())));
         let (server, server_from) = server
@@ -44,7 +46,11 @@ impl ClientConfig {
             return Err(ConfigError::Server { given: server, from: server_from });
         }
         let (token, token_from) = token.or_else(|| of_file(file.token)).ok_or(ConfigError::NoToken { path })?;
-        Ok(Self { server: server.trim_end_matches('/').to_owned(), token: token.trim().to_owned(), token_from })
+        let token = token.trim().to_owned();
+        if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(ConfigError::Token { from: token_from });
+        }
+        Ok(Self { server: server.trim_end_matches('/').to_owned(), token, token_from })
     }
 }
 
