@@ -47,6 +47,7 @@ mod vocabulary;
 mod weight;
 
 pub use action::{Action, UnknownAction};
+pub use bounds::DECISION_STACK_BYTES;
 pub use denied::Denied;
 pub use facts::{At, LeadingBranch, PathFacts, RunFacts, RunOrigin, RunPlan, TenantFacts};
 pub use judge::{AdminAction, Judge, OperatorJudge, ReadAction, ServiceJudge, SystemAction, TenantAction, WriteAction};

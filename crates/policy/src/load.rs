@@ -1,5 +1,7 @@
 //! From the texts that people write to sets of policies.
 
+use std::collections::BTreeSet;
+
 use cedar_policy::{Effect, Policy, PolicyId, PolicySet, ValidationMode, ValidationWarning, Validator};
 
 use crate::bounds;
@@ -11,6 +13,8 @@ pub(crate) const BASE: &str = include_str!("base.cedar");
 const BASE_FILE: &str = "base.cedar";
 /// Most bytes of one operator policy file.
 pub(crate) const MAX_FILE_BYTES: usize = 1024 * 1024;
+/// Most different problems of a set that are told.
+const MAX_PROBLEMS: usize = 20;
 /// How the ids of tenants' policies begin.
 const TENANT_PREFIX: &str = "tenant/";
 
@@ -31,9 +35,16 @@ pub(crate) fn validate(validator: &Validator, set: &PolicySet) -> Result<(), Pol
     let result = validator.validate(set, ValidationMode::Strict);
     // What can never match is not what its author meant.
     let idle = result.validation_warnings().filter(|warning| matches!(warning, ValidationWarning::ImpossiblePolicy(_)));
-    let problems: Vec<_> =
+    // Cedar tells one for each kind of principal and each place, in no order.
+    let problems: BTreeSet<String> =
         result.validation_errors().map(ToString::to_string).chain(idle.map(ToString::to_string)).collect();
-    if problems.is_empty() { Ok(()) } else { Err(PolicyError::Invalid { problems }) }
+    if problems.is_empty() {
+        return Ok(());
+    }
+    let more = problems.len().saturating_sub(MAX_PROBLEMS);
+    let mut problems: Vec<String> = problems.into_iter().take(MAX_PROBLEMS).collect();
+    problems.extend((more > 0).then(|| format!("and {more} more")));
+    Err(PolicyError::Invalid { problems })
 }
 
 /// A tenant's policy: one whole forbid.
@@ -81,4 +92,27 @@ pub(crate) fn add_file(set: &mut PolicySet, file: &str, text: &str) -> Result<()
         set.add(policy.new_id(PolicyId::new(&id))).map_err(|_taken| PolicyError::DuplicateId { file: file(), id })?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::policies::Policies;
+
+    #[test]
+    fn each_problem_of_a_policy_is_told_once_and_not_without_end() {
+        let base = Policies::new(&[]).unwrap();
+        let told = |conditions: Vec<String>| {
+            let text = format!("forbid (principal, action, resource) when {{ {} }};", conditions.join(" || "));
+            match base.with_tenant(&[("x".to_owned(), text)]).unwrap_err() {
+                PolicyError::Invalid { problems } => problems,
+                other => panic!("{other}"),
+            }
+        };
+        let same = told(vec!["principal has nothing && 1 == \"1\"".to_owned(); 10]);
+        assert!(!same.is_empty() && same.len() < 5, "{same:?}");
+        let many = told((0..40).map(|n| format!("context.nothing{n} == 1")).collect());
+        assert_eq!(many.len(), MAX_PROBLEMS + 1, "{many:?}");
+        assert!(many.last().unwrap().starts_with("and ") && many.last().unwrap().ends_with(" more"), "{many:?}");
+    }
 }

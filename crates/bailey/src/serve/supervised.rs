@@ -49,7 +49,10 @@ pub(crate) fn supervised() -> anyhow::Result<ExitCode> {
     let listener = inherit(server_fd::LISTENER)?;
     let config = read_config(inherit(server_fd::CONFIG)?).context("read the configuration")?;
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).with_max_level(config.log.tracing()).init();
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("start the runtime")?;
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    // Any of its threads may decide. Memory is what a stack really uses.
+    let runtime = runtime.thread_stack_size(bailey_policy::DECISION_STACK_BYTES).enable_all();
+    let runtime = runtime.build().context("start the runtime")?;
     runtime.block_on(serve(jail, listener, config))?;
     runtime.shutdown_timeout(TEAR_DOWN);
     Ok(ExitCode::SUCCESS)
@@ -158,7 +161,7 @@ fn node_config(
     let (trees, clock, rng) = (trees.clone(), clock.clone(), rng.clone());
     Ok(NodeConfig {
         repos: bailey_node::git::repos_of(trees.clone()),
-        fill: Arc::new(move |repo, tree, dest| Ok(trees.store(repo)?.checkout(tree, dest)?)),
+        source: Arc::new(trees),
         checkouts: data.join("checkouts"),
         checkout_bytes: CHECKOUT_BYTES,
         templates: BTreeMap::from([(base, config.template.clone())]),
