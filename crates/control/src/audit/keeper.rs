@@ -28,7 +28,7 @@ pub(crate) async fn keep(control: Control, stop: CancellationToken) {
         let rows = appended.saturating_sub(sealed);
         if rows == 0 {
             since = Instant::now();
-        } else if stopped || rows >= ROWS || since.elapsed() >= AGE {
+        } else if is_due(rows, since.elapsed(), stopped) {
             if report(seal(&control).await) {
                 sealed = appended;
             }
@@ -38,6 +38,11 @@ pub(crate) async fn keep(control: Control, stop: CancellationToken) {
             return;
         }
     }
+}
+
+/// Whether what has come is signed for now.
+fn is_due(rows: u64, age: Duration, stopped: bool) -> bool {
+    rows > 0 && (stopped || rows >= ROWS || age >= AGE)
 }
 
 fn report(outcome: Result<(), ApiError>) -> bool {
@@ -70,4 +75,25 @@ pub(crate) async fn seal(control: &Control) -> Result<(), ApiError> {
         "audit checkpoint"
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_rows_are_signed_for_at_once_and_few_after_a_minute_or_at_the_end() {
+        let young = AGE - LOOK;
+        for (rows, age, stopped, due) in [
+            (0, AGE, true, false),
+            (1, young, false, false),
+            (1, AGE, false, true),
+            (1, young, true, true),
+            (999, young, false, false),
+            (1000, Duration::ZERO, false, true),
+        ] {
+            assert_eq!(is_due(rows, age, stopped), due, "{rows} rows after {age:?}");
+        }
+        assert_eq!(AGE, Duration::from_secs(60));
+    }
 }
