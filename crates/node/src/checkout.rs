@@ -1,7 +1,8 @@
 //! Slices of the tree as read-only folders, made once each and kept while there is room.
 //!
-//! A folder is named by its store and its tree's id, so its content never changes. Folders of different stores are
-//! never shared, even where the content is the same. Nothing here is synced to disk, so what an earlier life left is
+//! A folder is named by its store and its tree's id, so its content never changes while anybody has it. One that nobody
+//! has may become that of another tree of the same store, where the two differ little: what a run changed is little, and
+//! the next one mounts what came of it. Folders of different stores are never shared, even where the content is the same. Nothing here is synced to disk, so what an earlier life left is
 //! thrown away at the start. A folder that a run holds is never removed.
 
 use std::collections::{HashMap, HashSet};
@@ -13,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use bailey_protocol::id::TreeId;
 use bailey_protocol::path::RepoId;
-use bailey_tree::Trees;
+use bailey_tree::{CheckoutGrowth, Trees};
 use rustix::fs::{Mode, OFlags};
 use tokio::sync::watch;
 use tracing::warn;
@@ -23,19 +24,66 @@ use crate::tasks::Tasks;
 #[cfg(test)]
 mod tests;
 
+/// Bytes that an entry takes beside its content, about.
+const ENTRY: i64 = 4096;
 /// Most folders that are kept: each holds a descriptor of the server, however small it is.
 const MOST_FOLDERS: usize = 1024;
 
-/// Writes a tree of a store as a new folder, whole or not at all.
-pub type Fill = Arc<dyn Fn(&RepoId, &TreeId, &Path) -> Result<(), FillError> + Send + Sync>;
+/// Folders that are looked at for one that can be made the wanted one.
+const MOST_LOOKED_AT: usize = 8;
+/// One part of so many of a folder may differ for it to be changed rather than made anew: a new one leaves the other there.
+const NEAR_PART: u64 = 16;
+
+/// Where the content of folders comes from.
+pub trait Source: Send + Sync {
+    /// Writes a tree of a store as a new folder, whole or not at all.
+    ///
+    /// # Errors
+    /// When it is not there, or storage fails.
+    fn write(&self, repo: &RepoId, tree: &TreeId, path: &Path) -> Result<(), FillError>;
+
+    /// Whether [`Source::change`] would touch so few entries that it is worth it.
+    ///
+    /// # Errors
+    /// When a tree is not there, or storage fails.
+    fn is_near(&self, _repo: &RepoId, _from: &TreeId, _to: &TreeId) -> Result<bool, FillError> {
+        Ok(false)
+    }
+
+    /// Makes a folder with the content of one tree one with that of another.
+    ///
+    /// # Errors
+    /// When it cannot be done. The folder is of no use then.
+    fn change(&self, _repo: &RepoId, _from: &TreeId, _to: &TreeId, _path: &Path) -> Result<CheckoutGrowth, FillError> {
+        Err("folders from here are not changed".into())
+    }
+}
 
 /// Why a folder could not be written.
 pub type FillError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Folders from the stores of `trees`.
-#[must_use]
-pub fn of(trees: Trees) -> Fill {
-    Arc::new(move |repo, tree, path| Ok(trees.store(repo)?.checkout(tree, path)?))
+impl Source for Trees {
+    fn write(&self, repo: &RepoId, tree: &TreeId, path: &Path) -> Result<(), FillError> {
+        Ok(self.store(repo)?.checkout(tree, path)?)
+    }
+
+    fn is_near(&self, repo: &RepoId, from: &TreeId, to: &TreeId) -> Result<bool, FillError> {
+        let store = self.store(repo)?;
+        Ok(store.is_near(from, to, store.checkout_entries(to)? / NEAR_PART)?)
+    }
+
+    fn change(&self, repo: &RepoId, from: &TreeId, to: &TreeId, path: &Path) -> Result<CheckoutGrowth, FillError> {
+        Ok(self.store(repo)?.change_checkout(from, to, path)?)
+    }
+}
+
+impl<F> Source for F
+where
+    F: Fn(&RepoId, &TreeId, &Path) -> Result<(), FillError> + Send + Sync,
+{
+    fn write(&self, repo: &RepoId, tree: &TreeId, path: &Path) -> Result<(), FillError> {
+        self(repo, tree, path)
+    }
 }
 
 /// Why there is no folder.
@@ -112,7 +160,7 @@ pub struct Checkouts {
 struct Shared {
     root: PathBuf,
     most_bytes: u64,
-    fill: Fill,
+    source: Arc<dyn Source>,
     tasks: Tasks,
     state: Mutex<State>,
 }
@@ -146,9 +194,9 @@ impl Checkouts {
     ///
     /// # Errors
     /// When the folder cannot be made or emptied.
-    pub fn open(root: &Path, most_bytes: u64, fill: Fill, tasks: Tasks) -> io::Result<Self> {
+    pub fn open(root: &Path, most_bytes: u64, source: Arc<dyn Source>, tasks: Tasks) -> io::Result<Self> {
         fs::create_dir_all(trash(root))?;
-        let shared = Shared { root: root.to_owned(), most_bytes, fill, tasks, state: Mutex::default() };
+        let shared = Shared { root: root.to_owned(), most_bytes, source, tasks, state: Mutex::default() };
         let checkouts = Self { shared: Arc::new(shared) };
         let stale: Vec<PathBuf> = list(&trash(root))?;
         let graves = stale.iter().filter_map(|path| path.file_name()?.to_str()?.parse::<u64>().ok());
@@ -224,7 +272,7 @@ impl Shared {
     fn make(shared: &Arc<Self>, key: Key, done: watch::Sender<Made>) {
         // INVARIANT: whatever happens to this thread, the entry does not stay in `Making`.
         let forget = Forget { shared, key: &key };
-        let made = shared.write(&key);
+        let made = shared.changed(&key).map_or_else(|| shared.write(&key), Ok);
         if let Ok(folder) = &made {
             let mut state = shared.lock();
             state.clock += 1;
@@ -238,13 +286,65 @@ impl Shared {
         shared.evict();
     }
 
+    /// The folder of a tree that differs little and that nobody has, made that of this one.
+    fn changed(&self, (repo, tree): &Key) -> Option<Arc<Folder>> {
+        let failed = |cause: FillError| warn!(cause = &*cause, %tree, "checkout not made of another");
+        let near = |from: &TreeId| self.source.is_near(repo, from, tree).map_err(failed).unwrap_or(false);
+        let from = self.idle(repo).into_iter().find(near)?;
+        let (grave, folder) = self.take(&(repo.clone(), from.clone()))?;
+        let path = self.parent(repo).join(tree.as_str());
+        let changed = self.source.change(repo, &from, tree, &grave);
+        match changed.and_then(|grown| Ok((grown, fs::rename(&grave, &path)?))) {
+            Ok((grown, ())) => {
+                let grown = grown.bytes.saturating_add(grown.entries.saturating_mul(ENTRY));
+                let bytes = folder.bytes.saturating_add_signed(grown);
+                Some(Arc::new(Folder { fd: Arc::clone(&folder.fd), path, bytes }))
+            }
+            Err(cause) => {
+                failed(cause);
+                self.remove_behind(grave);
+                None
+            }
+        }
+    }
+
+    /// Trees of a store whose folders nobody has, the last used first.
+    fn idle(&self, repo: &RepoId) -> Vec<TreeId> {
+        let state = self.lock();
+        let idle = state.entries.iter().filter_map(|(key, entry)| match entry {
+            Entry::Ready { folder, used } if key.0 == *repo && state.is_idle(key, folder) => Some((*used, &key.1)),
+            Entry::Ready { .. } | Entry::Making(_) => None,
+        });
+        let mut idle: Vec<(u64, &TreeId)> = idle.collect();
+        idle.sort_unstable_by_key(|(used, _)| std::cmp::Reverse(*used));
+        idle.into_iter().take(MOST_LOOKED_AT).map(|(_, tree)| tree.clone()).collect()
+    }
+
+    /// Takes a folder out of the map, and out of the place where one of its tree is made, if nobody has it.
+    fn take(&self, key: &Key) -> Option<(PathBuf, Arc<Folder>)> {
+        let mut state = self.lock();
+        match state.entries.get(key) {
+            Some(Entry::Ready { folder, .. }) if state.is_idle(key, folder) => {}
+            Some(Entry::Ready { .. } | Entry::Making(_)) | None => return None,
+        }
+        let Some(Entry::Ready { folder, .. }) = state.entries.remove(key) else { return None };
+        state.bytes = state.bytes.saturating_sub(folder.bytes);
+        match self.bury(&mut state, &folder.path) {
+            Ok(grave) => Some((grave, folder)),
+            Err(cause) => {
+                warn!(%cause, "checkout not moved");
+                None
+            }
+        }
+    }
+
     fn write(&self, (repo, tree): &Key) -> Result<Arc<Folder>, CheckoutError> {
         let disk = |step| move |cause: io::Error| CheckoutError::Disk { step, cause: Arc::new(cause) };
         let parent = self.parent(repo);
         fs::create_dir_all(&parent).map_err(disk("make the store's folder"))?;
         let path = parent.join(tree.as_str());
-        (self.fill)(repo, tree, &path)
-            .map_err(|cause| CheckoutError::Fill { tree: tree.clone(), cause: Arc::from(cause) })?;
+        let written = self.source.write(repo, tree, &path);
+        written.map_err(|cause| CheckoutError::Fill { tree: tree.clone(), cause: Arc::from(cause) })?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let fd = rustix::fs::open(&path, flags, Mode::empty())
             .map_err(|errno| disk("open the folder")(io::Error::from(errno)))?;
@@ -298,11 +398,15 @@ impl Shared {
 
     /// Moves a folder out of the way and removes it behind.
     fn discard(&self, state: &mut State, path: &Path) -> io::Result<()> {
+        self.bury(state, path).map(|grave| self.remove_behind(grave))
+    }
+
+    /// Moves a folder out of the way, to where a later life of the node throws it away.
+    fn bury(&self, state: &mut State, path: &Path) -> io::Result<PathBuf> {
         state.trashed += 1;
         let grave = trash(&self.root).join(state.trashed.to_string());
         fs::rename(path, &grave)?;
-        self.remove_behind(grave);
-        Ok(())
+        Ok(grave)
     }
 
     fn remove_behind(&self, path: PathBuf) {
@@ -315,6 +419,13 @@ impl Shared {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Whether nobody but the map has the folder, nor will: the map is locked. What is doomed is not to be made anything of.
+    fn is_idle(&self, key: &Key, folder: &Arc<Folder>) -> bool {
+        Arc::strong_count(folder) == 1 && !self.doomed.contains(key)
     }
 }
 
@@ -348,14 +459,13 @@ fn remove(path: &Path) -> io::Result<()> {
 
 /// Bytes below a folder, with a block for every entry; follows no link.
 fn measure(folder: &Path) -> io::Result<u64> {
-    const ENTRY: u64 = 4096;
-    let mut bytes = ENTRY;
+    let mut bytes = ENTRY.unsigned_abs();
     let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder)? {
             let entry = entry?;
             let metadata = entry.metadata()?;
-            bytes = bytes.saturating_add(ENTRY);
+            bytes = bytes.saturating_add(ENTRY.unsigned_abs());
             if metadata.is_dir() {
                 folders.push(entry.path());
             } else {

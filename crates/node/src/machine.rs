@@ -76,6 +76,11 @@ impl Machine {
         &self.hold
     }
 
+    /// The same, to change what it keeps.
+    pub fn hold_mut(&mut self) -> &mut Hold {
+        &mut self.hold
+    }
+
     /// What it was made from.
     #[must_use]
     pub fn template(&self) -> &TemplateDigest {

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::checkout::{Checkouts, Fill};
+use crate::checkout::{Checkouts, Source};
 use crate::fault;
 use crate::git::{self, Repos};
 use crate::jail::JailClient;
@@ -34,7 +34,7 @@ use crate::wall::container::ContainerWall;
 /// What a node needs to know.
 pub struct NodeConfig {
     /// Writes a tree of a store as a folder.
-    pub fill: Fill,
+    pub source: Arc<dyn Source>,
     /// Opens the repositories that git serves.
     pub repos: Repos,
     /// Where slices of the tree are kept as folders; the node's alone.
@@ -157,7 +157,7 @@ impl Node {
     /// # Errors
     /// See [`NodeError`].
     pub fn with_walls(walls: Vec<Arc<dyn Wall>>, tasks: Tasks, config: NodeConfig) -> Result<Self, NodeError> {
-        let checkouts = Checkouts::open(&config.checkouts, config.checkout_bytes, config.fill, tasks.clone())
+        let checkouts = Checkouts::open(&config.checkouts, config.checkout_bytes, config.source, tasks.clone())
             .map_err(NodeError::Checkouts)?;
         let closing = CancellationToken::new();
         let mut pools = BTreeMap::new();

@@ -64,6 +64,8 @@ struct Run {
     /// When to stop waiting for a dead guest's output.
     grace: Option<Instant>,
     wall_ms: u64,
+    /// Whether all processes of its sandbox are known to be.
+    dead: bool,
 }
 
 /// A piece of work that came to an end.
@@ -109,6 +111,7 @@ impl Run {
             at_hand: None,
             grace: None,
             wall_ms: 0,
+            dead: false,
         }
     }
 
@@ -214,6 +217,7 @@ impl Run {
                 self.apply(Event::Ended(Ending::GuestLost));
             }
             Done::Killed(Ok(facts)) => {
+                self.dead = true;
                 let since = self.claimed.as_ref().map(|claimed| claimed.at.elapsed()).unwrap_or_default();
                 self.wall_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
                 self.grace = Some(Instant::now() + GRACE);
@@ -269,8 +273,10 @@ impl Run {
                 self.feed = None;
                 self.exec = None;
                 self.changes = None;
-                // Last: dropping the sandbox starts its destruction.
-                self.claimed = None;
+                // Last: dropping the sandbox starts its destruction. Its slices may become others' meanwhile if it is dead.
+                if let Some(mut claimed) = self.claimed.take().filter(|_| self.dead) {
+                    claimed.machine.hold_mut().is_dead();
+                }
             }
         }
     }

@@ -18,6 +18,7 @@ use tokio::io::AsyncRead;
 use tokio::net::UnixStream;
 use tracing::{debug, error};
 
+use crate::checkout::Slice;
 use crate::jail::JailError;
 use crate::tasks::Tasks;
 
@@ -128,19 +129,31 @@ pub struct Hold {
     sandbox: SandboxId,
     wall: Arc<dyn Wall>,
     tasks: Tasks,
+    /// What its code may look at as long as it lives.
+    slices: Vec<Slice>,
 }
 
 impl Hold {
     /// Takes responsibility for a sandbox.
     #[must_use]
     pub fn new(sandbox: SandboxId, wall: Arc<dyn Wall>, tasks: Tasks) -> Self {
-        Self { sandbox, wall, tasks }
+        Self { sandbox, wall, tasks, slices: Vec::new() }
     }
 
     /// The sandbox's id.
     #[must_use]
     pub fn sandbox(&self) -> &SandboxId {
         &self.sandbox
+    }
+
+    /// Has slices stay where they are until the sandbox is destroyed, or known to be dead.
+    pub fn keep(&mut self, slices: Vec<Slice>) {
+        self.slices = slices;
+    }
+
+    /// Lets go of its slices: all of its processes are dead.
+    pub fn is_dead(&mut self) {
+        self.slices.clear();
     }
 
     /// The wall that made it.
@@ -159,13 +172,14 @@ impl fmt::Debug for Hold {
 impl Drop for Hold {
     fn drop(&mut self) {
         let wall = Arc::clone(&self.wall);
-        let sandbox = self.sandbox.clone();
+        let (sandbox, slices) = (self.sandbox.clone(), std::mem::take(&mut self.slices));
         self.tasks.spawn(async move {
             match wall.destroy(&sandbox).await {
                 Ok(()) => debug!(%sandbox, "sandbox destroyed"),
                 Err(WallError::Jail(JailError::Lost)) => debug!(%sandbox, "sandbox gone with its jail"),
                 Err(cause) => error!(%sandbox, cause = &cause as &dyn std::error::Error, "sandbox not destroyed"),
             }
+            drop(slices);
         });
     }
 }

@@ -21,6 +21,10 @@ use crate::objects::Objects;
 use crate::store::Store;
 use crate::{name, path};
 
+mod change;
+
+pub use change::CheckoutGrowth;
+
 impl Store {
     /// Writes the folder `tree` of this store to `dest`, which appears at once and whole: real names, files 0644 or
     /// 0755, folders 0755, links as links. Nothing happens when `dest` exists. Interrupted work is left beside `dest`
@@ -57,7 +61,21 @@ impl Store {
         rustix::fs::mkdir(folder, FOLDER).map_err(fail)?;
         let open = rustix::fs::open(folder, FOLDER_FLAGS, Permissions::empty()).map_err(fail)?;
         rustix::fs::fchmod(&open, FOLDER).map_err(fail)?;
-        fill(self.objects(), tree, open.as_fd(), "", 0)
+        fill(self.objects(), tree, open.as_fd(), "", 0).map(drop)
+    }
+}
+
+/// What was written.
+#[derive(Debug, Clone, Copy, Default)]
+struct Written {
+    entries: u64,
+    bytes: u64,
+}
+
+impl Written {
+    fn add(&mut self, more: Self) {
+        self.entries += more.entries;
+        self.bytes = self.bytes.saturating_add(more.bytes);
     }
 }
 
@@ -80,23 +98,37 @@ fn fill(
     folder: BorrowedFd<'_>,
     shown: &str,
     depth: usize,
-) -> Result<(), TreeError> {
+) -> Result<Written, TreeError> {
     if depth > MAX_PATH_DEPTH {
         return Err(TreeError::corrupt(tree, "folders are nested deeper than any that is written here"));
     }
     let tree = objects.known_tree(tree)?;
+    let mut written = Written::default();
     for item in &tree.entries {
-        let real = name::unescape(&item.filename);
-        let shown = path::join_display(shown, &item.filename);
-        name::check(&real).map_err(|rule| TreeError::corrupt(&shown, rule))?;
-        if item.mode.is_tree() {
-            let below = make_folder(folder, &real).map_err(TreeError::storage("creating", &shown))?;
-            fill(objects, &item.oid, below.as_fd(), &shown, depth + 1)?;
-        } else {
-            write_item(objects, item, folder, &real, &shown)?;
-        }
+        written.add(write_any(objects, item, folder, shown, depth)?);
     }
-    Ok(())
+    Ok(written)
+}
+
+/// Writes a file, a link, or a folder with all below it.
+fn write_any(
+    objects: &Objects,
+    item: &TreeItem,
+    folder: BorrowedFd<'_>,
+    shown: &str,
+    depth: usize,
+) -> Result<Written, TreeError> {
+    let real = name::unescape(&item.filename);
+    let shown = path::join_display(shown, &item.filename);
+    name::check(&real).map_err(|rule| TreeError::corrupt(&shown, rule))?;
+    let mut written = Written { entries: 1, bytes: 0 };
+    if item.mode.is_tree() {
+        let below = make_folder(folder, &real).map_err(TreeError::storage("creating", &shown))?;
+        written.add(fill(objects, &item.oid, below.as_fd(), &shown, depth + 1)?);
+    } else {
+        written.bytes = write_item(objects, item, folder, &real, &shown)?;
+    }
+    Ok(written)
 }
 
 fn make_folder(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd> {
@@ -112,20 +144,21 @@ fn write_item(
     folder: BorrowedFd<'_>,
     name: &[u8],
     shown: &str,
-) -> Result<(), TreeError> {
+) -> Result<u64, TreeError> {
     let fail = |error: io::Error| TreeError::storage("writing", shown)(error);
     let mut content = Blob::new(item.oid, false, objects.open_file(&item.oid)?);
     if item.mode.kind() == Mode::Link {
         let mut target = Vec::new();
         io::Read::read_to_end(&mut content, &mut target).map_err(fail)?;
-        return rustix::fs::symlinkat(target, folder, name).map_err(|error| fail(error.into()));
+        let bytes = target.len() as u64;
+        return rustix::fs::symlinkat(target, folder, name).map(|()| bytes).map_err(|error| fail(error.into()));
     }
     let mode = if item.mode.kind() == Mode::BlobExecutable { 0o755 } else { 0o644 };
     let mode = Permissions::from_bits_retain(mode);
     let file = rustix::fs::openat(folder, name, FILE_FLAGS, mode).map_err(|error| fail(error.into()))?;
     rustix::fs::fchmod(&file, mode).map_err(|error| fail(error.into()))?;
     let mut file = File::from(file);
-    io::copy(&mut content, &mut file).map(drop).map_err(fail)
+    io::copy(&mut content, &mut file).map_err(fail)
 }
 
 #[cfg(test)]

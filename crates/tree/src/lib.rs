@@ -58,6 +58,7 @@ mod trees;
 pub use blob::Blob;
 pub use bring::Brought;
 pub use changed_paths::PathVisitor;
+pub use checkout::CheckoutGrowth;
 pub use commit::CommitMeta;
 pub use contents::{Contents, MarkVisitor};
 pub use copy::Source;

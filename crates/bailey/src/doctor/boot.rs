@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use bailey_control::clock::{Clock, Rng};
+use bailey_node::checkout::FillError;
 use bailey_node::{Deadlines, Node, NodeConfig};
-use bailey_protocol::id::{RunId, SandboxId, TemplateName};
+use bailey_protocol::id::{RunId, SandboxId, TemplateName, TreeId};
 use bailey_protocol::jail::{SupervisorConfig, TemplateImage, server_fd};
 use bailey_protocol::limits::Limits;
 use bailey_protocol::node::{Ending, RunSpec, RunUpdate};
+use bailey_protocol::path::RepoId;
 use bailey_protocol::wall::WallKind;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use tokio::sync::mpsc;
@@ -96,7 +98,9 @@ async fn run_true(
     let node = Node::start(
         socket,
         NodeConfig {
-            fill: Arc::new(|_repo, _tree, _dest| Err("doctor mounts nothing".into())),
+            source: Arc::new(|_: &RepoId, _: &TreeId, _: &Path| -> Result<(), FillError> {
+                Err("doctor mounts nothing".into())
+            }),
             repos: Arc::new(|_repo| Err("doctor mounts nothing".into())),
             checkouts: checkouts.to_owned(),
             checkout_bytes: 0,

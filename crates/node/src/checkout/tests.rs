@@ -11,6 +11,35 @@ struct Bench {
     fills: Arc<AtomicUsize>,
 }
 
+/// Folders whose one file is named after the store. All trees are near each other but those whose id begins with `9`; what
+/// becomes of one with `e` breaks off halfway.
+struct Doubles(Arc<AtomicUsize>);
+
+impl Source for Doubles {
+    fn write(&self, repo: &RepoId, tree: &TreeId, path: &Path) -> Result<(), FillError> {
+        self.0.fetch_add(1, Ordering::SeqCst);
+        if tree.as_str().starts_with('f') {
+            return Err("no such tree".into());
+        }
+        fs::create_dir(path)?;
+        let owner = repo.user.as_ref().map_or("tenant", |user| user.as_str());
+        Ok(fs::write(path.join(owner), [b'x'; 10_000])?)
+    }
+
+    fn is_near(&self, _: &RepoId, _: &TreeId, to: &TreeId) -> Result<bool, FillError> {
+        Ok(!to.as_str().starts_with(['9', 'f']))
+    }
+
+    fn change(&self, repo: &RepoId, from: &TreeId, to: &TreeId, path: &Path) -> Result<CheckoutGrowth, FillError> {
+        assert!(from != to && path.join(repo.user.as_ref().map_or("tenant", |user| user.as_str())).exists());
+        fs::write(path.join(format!("was-{}", from.as_str().split_at(1).0)), [b'x'; 100])?;
+        if to.as_str().starts_with('e') {
+            return Err("broken off".into());
+        }
+        Ok(CheckoutGrowth { entries: 1, bytes: 100 })
+    }
+}
+
 impl Bench {
     fn new() -> Self {
         Self { root: tempfile::tempdir().unwrap(), fills: Arc::default() }
@@ -19,7 +48,7 @@ impl Bench {
     /// A cache whose folders hold one file of 10,000 bytes named after the store.
     fn open(&self, most_bytes: u64) -> Checkouts {
         let fills = Arc::clone(&self.fills);
-        let fill: Fill = Arc::new(move |repo, tree, path| {
+        let fill = move |repo: &RepoId, tree: &TreeId, path: &Path| -> Result<(), FillError> {
             fills.fetch_add(1, Ordering::SeqCst);
             if tree.as_str().starts_with('f') {
                 return Err("no such tree".into());
@@ -28,8 +57,13 @@ impl Bench {
             let owner = repo.user.as_ref().map_or("tenant", |user| user.as_str());
             fs::write(path.join(owner), [b'x'; 10_000])?;
             Ok(())
-        });
-        Checkouts::open(self.root.path(), most_bytes, fill, Tasks::new()).unwrap()
+        };
+        Checkouts::open(self.root.path(), most_bytes, Arc::new(fill), Tasks::new()).unwrap()
+    }
+
+    /// As [`Bench::open`], where folders become others.
+    fn open_changing(&self) -> Checkouts {
+        Checkouts::open(self.root.path(), 1 << 30, Arc::new(Doubles(Arc::clone(&self.fills))), Tasks::new()).unwrap()
     }
 
     fn fills(&self) -> usize {
@@ -163,4 +197,70 @@ async fn a_store_that_is_forgotten_keeps_only_what_a_run_holds_and_that_until_it
     assert_eq!((folders("acme/tenant"), folders("acme/users/ana")), (0, 1));
     drop(checkouts.get(&acme(), &tree('1')).await.unwrap());
     assert_eq!((folders("acme/tenant"), bench.fills()), (1, 4), "a new one is made and kept");
+}
+
+/// Waits until nobody has any folder but those that are held.
+async fn settled(checkouts: &Checkouts, held: usize) {
+    while checkouts.shared.in_use() > held {
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_folder_that_nobody_has_becomes_a_near_one_and_one_that_is_held_stays() {
+    let bench = Bench::new();
+    let checkouts = bench.open_changing();
+    let first = checkouts.get(&acme(), &tree('1')).await.unwrap();
+    let second = checkouts.get(&acme(), &tree('2')).await.unwrap();
+    assert_eq!(bench.fills(), 2, "the first is held");
+    assert!(!holds(&first, "was-1") && !holds(&second, "was-1"));
+    let bytes = checkouts.bytes();
+    drop(second);
+    settled(&checkouts, 1).await;
+    let third = checkouts.get(&acme(), &tree('3')).await.unwrap();
+    assert!(holds(&third, "was-2") && holds(&third, "tenant") && bench.fills() == 2);
+    assert_eq!(checkouts.bytes() - bytes, 100 + 4096);
+    let folders = || list(&bench.root.path().join("acme/tenant")).unwrap().len();
+    assert_eq!(folders(), 2, "it has the new one's name, and no other");
+    // What it was is made again, from nothing, while all others are held.
+    let second = checkouts.get(&acme(), &tree('2')).await.unwrap();
+    assert!(!holds(&second, "was-3") && !holds(&first, "was-1") && bench.fills() == 3);
+    drop((second, third, first));
+    settled(&checkouts, 0).await;
+    let far = checkouts.get(&acme(), &tree('9')).await.unwrap();
+    assert_eq!((bench.fills(), folders()), (4, 4), "what differs much is made anew");
+    // Another store's is none of this one's.
+    let other = checkouts.get(&repo("/tenants/globex"), &tree('4')).await.unwrap();
+    assert!(bench.fills() == 5 && !holds(&other, "was-9") && !holds(&far, "was-9"));
+}
+
+#[tokio::test]
+async fn a_folder_that_breaks_on_its_way_to_another_is_thrown_away_and_the_other_made_anew() {
+    let bench = Bench::new();
+    let checkouts = bench.open_changing();
+    drop(checkouts.get(&acme(), &tree('1')).await.unwrap());
+    settled(&checkouts, 0).await;
+    let made = checkouts.get(&acme(), &tree('e')).await.unwrap();
+    assert!(!holds(&made, "was-1") && bench.fills() == 2);
+    assert!(!bench.root.path().join("acme/tenant").join(tree('1').as_str()).exists());
+    let again = checkouts.get(&acme(), &tree('1')).await.unwrap();
+    assert!(!holds(&again, "was-1") && bench.fills() == 3, "half of one and half of another");
+    assert_eq!(checkouts.bytes(), 2 * (10_000 + 2 * 4096));
+}
+
+#[tokio::test]
+async fn nothing_is_made_of_what_is_forgotten() {
+    let bench = Bench::new();
+    let checkouts = bench.open_changing();
+    let held = checkouts.get(&acme(), &tree('1')).await.unwrap();
+    checkouts.forget(&acme());
+    let key = (acme(), tree('1'));
+    let folder = |state: &State| match state.entries.get(&key) {
+        Some(Entry::Ready { folder, .. }) => Arc::clone(folder),
+        _ => panic!("it is gone"),
+    };
+    let doomed = folder(&checkouts.shared.lock());
+    drop((held, doomed));
+    // Nobody has it any more, and it was not thrown away yet.
+    assert!(checkouts.shared.idle(&acme()).is_empty() && checkouts.shared.take(&key).is_none());
 }

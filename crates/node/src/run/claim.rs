@@ -9,7 +9,6 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
-use crate::checkout::Slice;
 use crate::fault;
 use crate::machine::Machine;
 use crate::node::Host;
@@ -26,8 +25,6 @@ pub(super) struct Claimed {
     pub(super) at: Instant,
     /// When its time is up.
     pub(super) deadline: Instant,
-    /// Held so that the slices stay where they are.
-    _slices: Vec<Slice>,
 }
 
 /// Claims a sandbox in a task of its own. CANCEL: the sandbox is destroyed as soon as the claim is through.
@@ -55,17 +52,18 @@ async fn claim_whole(host: &Host, spec: &RunSpec) -> Result<Box<Claimed>, NodeFa
         mounts.push(ClaimMount { at: mount.at.clone(), writable: mount.writable, lower });
         slices.push(slice);
     }
-    let (machine, parked) = match pool.take() {
+    let (mut machine, parked) = match pool.take() {
         Some(machine) => (machine, true),
         None => (pool.recipe().make().await.map_err(|cause| fault::of_machine(&cause))?, false),
     };
     debug!(run = %spec.run, sandbox = %machine.sandbox(), parked, "sandbox claimed");
+    machine.hold_mut().keep(slices);
     let at = Instant::now();
     let deadline = at + Duration::from_millis(spec.limits.timeout_ms);
     let order = ClaimOrder { share: share::of(&spec.tenant), limits: spec.limits, mounts };
     let claiming = machine.hold().wall().claim(machine.sandbox(), order);
     claiming.await.map_err(|cause| fault::of_wall(&cause, "mount the slices"))?;
-    Ok(Box::new(Claimed { machine, parked, at, deadline, _slices: slices }))
+    Ok(Box::new(Claimed { machine, parked, at, deadline }))
 }
 
 /// Refuses what cannot be carried out here, before anything is spent on it.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bailey_node::checkout::Fill;
+use bailey_node::checkout::{FillError, Source};
 use bailey_node::{Deadlines, Node, NodeConfig};
-use bailey_protocol::id::{RunId, SandboxId, TemplateDigest};
+use bailey_protocol::id::{RunId, SandboxId, TemplateDigest, TreeId};
 use bailey_protocol::limits::Limits;
 use bailey_protocol::node::{Ending, NodeFault, OutputStream, RunSpec, RunStarted, RunStopped, RunUpdate, SliceMount};
 use bailey_protocol::path::{RepoId, TreePath};
@@ -36,8 +36,8 @@ pub(crate) fn mint() -> Arc<dyn Fn() -> SandboxId + Send + Sync> {
 }
 
 /// Folders with one file that names the tree.
-pub(crate) fn fill() -> Fill {
-    Arc::new(|_repo, tree, path| {
+pub(crate) fn source() -> Arc<dyn Source> {
+    Arc::new(|_: &RepoId, tree: &TreeId, path: &Path| -> Result<(), FillError> {
         std::fs::create_dir(path)?;
         std::fs::write(path.join("tree"), tree.as_str())?;
         Ok(())
@@ -46,7 +46,7 @@ pub(crate) fn fill() -> Fill {
 
 pub(crate) fn config(checkouts: &Path, parked: usize) -> NodeConfig {
     NodeConfig {
-        fill: fill(),
+        source: source(),
         repos: Arc::new(|_repo| Err("no repositories here".into())),
         checkouts: checkouts.to_owned(),
         checkout_bytes: 1 << 30,

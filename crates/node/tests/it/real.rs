@@ -8,9 +8,9 @@ use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
-use bailey_node::{Deadlines, Node, NodeConfig, checkout, git};
+use bailey_node::{Deadlines, Node, NodeConfig, git};
 use bailey_protocol::id::TemplateDigest;
 use bailey_protocol::jail::{SupervisorConfig, TemplateImage};
 use bailey_protocol::limits::Limits;
@@ -68,7 +68,7 @@ impl Host {
         drop(std::fs::remove_dir_all(&ours));
         let trees = Trees::open(&ours.join("trees")).unwrap();
         let config = NodeConfig {
-            fill: checkout::of(trees.clone()),
+            source: Arc::new(trees.clone()),
             repos: git::repos_of(trees.clone()),
             checkouts: ours.join("checkouts"),
             checkout_bytes: 1 << 30,

@@ -305,16 +305,48 @@ proptest! {
             prop_assert_eq!(listed.matches('\0').count(), files);
             check_out(&bench, version, model);
         }
+        change_over(&bench, &versions);
     }
 }
 
 /// The checkout has exactly the model's files.
 fn check_out(bench: &Bench, version: &VersionId, model: &Model) {
-    use std::os::unix::fs::PermissionsExt as _;
     let dest = bench.dir.path().join("out");
     bench.store.checkout(&bench.store.root_tree(version).unwrap(), &dest).unwrap();
+    assert_eq!(on_disk(&dest), *model);
+}
+
+/// The first one's checkout becomes that of each other, and each time grows by what is said.
+fn change_over(bench: &Bench, versions: &[(VersionId, Model)]) {
+    let Some((first, others)) = versions.split_first() else { return };
+    let dest = bench.dir.path().join("changed");
+    let tree = |version: &VersionId| bench.store.root_tree(version).unwrap();
+    let mut from = tree(&first.0);
+    bench.store.checkout(&from, &dest).unwrap();
+    let size = |model: &Model| {
+        let bytes = model.values().map(|node| match node {
+            Node::Folder => 0,
+            Node::File(content, _) | Node::Link(content) => i64::try_from(content.len()).unwrap(),
+        });
+        (i64::try_from(model.len()).unwrap(), bytes.sum::<i64>())
+    };
+    let (mut entries, mut bytes) = size(&first.1);
+    for (version, model) in others {
+        let to = tree(version);
+        let every = u64::try_from(on_disk(&dest).len() + model.len()).unwrap();
+        assert!(bench.store.is_near(&from, &to, every).unwrap());
+        assert!(from == to || !bench.store.is_near(&from, &to, 0).unwrap());
+        let grown = bench.store.change_checkout(&from, &to, &dest).unwrap();
+        (entries, bytes) = (entries + grown.entries, bytes + grown.bytes);
+        assert_eq!((on_disk(&dest), (entries, bytes)), (model.clone(), size(model)));
+        from = to;
+    }
+}
+
+fn on_disk(dest: &std::path::Path) -> Model {
+    use std::os::unix::fs::PermissionsExt as _;
     let mut found = Model::new();
-    let mut folders = vec![dest.clone()];
+    let mut folders = vec![dest.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -327,8 +359,8 @@ fn check_out(bench: &Bench, version: &VersionId, model: &Model) {
             } else {
                 Node::File(std::fs::read(&path).unwrap(), kind.permissions().mode() & 0o111 != 0)
             };
-            found.insert(path.strip_prefix(&dest).unwrap().to_str().unwrap().to_owned(), node);
+            found.insert(path.strip_prefix(dest).unwrap().to_str().unwrap().to_owned(), node);
         }
     }
-    assert_eq!(&found, model);
+    found
 }
