@@ -166,6 +166,8 @@ impl Fleet {
 
     fn collector_ended(&mut self, serial: u64, now: Duration) {
         let Some(cage) = self.cages.get_mut(&serial) else { return };
+        // Whatever is left of it is killed then.
+        let removing = matches!(cage.phase, Phase::Removing { .. });
         let mut left = Vec::new();
         for (mount, child) in cage.collectors.drain(..) {
             let wait = WaitId::PidFd(rustix::fd::AsFd::as_fd(&child.pidfd));
@@ -173,7 +175,7 @@ impl Fleet {
                 Ok(None) | Err(Errno::INTR) => left.push((mount, child)),
                 Ok(Some(status)) => {
                     self.poller.remove(&child.pidfd);
-                    if status.exit_status() != Some(0) {
+                    if status.exit_status() != Some(0) && !removing {
                         let step = status.exit_status().and_then(collect::failed_step);
                         let code = status.exit_status().or(status.terminating_signal());
                         let what = step.map_or_else(|| format!("{code:?}"), str::to_owned);
@@ -184,7 +186,7 @@ impl Fleet {
             }
         }
         cage.collectors = left;
-        if matches!(cage.phase, Phase::Removing { .. }) {
+        if removing {
             self.finish_kill(serial, now);
         }
     }
