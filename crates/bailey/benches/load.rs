@@ -117,7 +117,7 @@ async fn neighbour(server: &Server, name: &str, attack: &str) -> anyhow::Result<
     let alone = one_by_one(server).await?;
     let order = json!({
         "command": ["sh", "-c", attack],
-        "limits": { "timeout_ms": 600_000, "memory_bytes": 256 << 20, "disk_bytes": 64 << 20, "output_bytes": 1 << 30 },
+        "limits": { "timeout_ms": 600_000, "memory_bytes": 256 << 20, "disk_bytes": 64 << 20, "output_bytes": 64 << 20 },
     });
     let mut attacks = 0;
     let again = async {
