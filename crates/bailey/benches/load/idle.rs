@@ -77,11 +77,19 @@ fn descendants(pid: u32) -> anyhow::Result<Vec<u32>> {
     let mut at = 0;
     while let Some(pid) = all.get(at).copied() {
         let path = format!("/proc/{pid}/task/{pid}/children");
-        let list = std::fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+        // Some come and go while the server starts.
+        let list = match std::fs::read_to_string(&path) {
+            Err(error) if gone(&error) => String::new(),
+            list => list.with_context(|| format!("read {path}"))?,
+        };
         all.extend(list.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok()));
         at += 1;
     }
     Ok(all)
+}
+
+fn gone(error: &std::io::Error) -> bool {
+    error.kind() == std::io::ErrorKind::NotFound || error.raw_os_error() == Some(rustix::io::Errno::SRCH.raw_os_error())
 }
 
 fn available() -> anyhow::Result<f64> {
