@@ -29,6 +29,7 @@ pub use verify::{AuthError, Authenticator, Identity};
 
 pub(crate) use claims::{TOKEN_TYPE, is_label, is_machine};
 pub(crate) use foreign::KeyAge;
+pub(crate) use issuer::thumbprint;
 
 /// Largest token, in bytes; longer ones are refused unread.
 pub const MAX_TOKEN_BYTES: usize = 8 * 1024;

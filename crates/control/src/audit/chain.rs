@@ -99,6 +99,12 @@ pub fn end_message(end: &AuditEnd) -> Vec<u8> {
         .finish()
 }
 
+/// What is signed of a report of `bailey attest`, given as its canonical bytes.
+#[must_use]
+pub fn report_message(report: &[u8]) -> Vec<u8> {
+    Encoder::new("bailey attest report 1").bytes(report).finish()
+}
+
 /// What the operator's chain holds of one round of checkpoints, given in the order of their chains' names.
 #[must_use]
 pub fn round_digest<'a>(heads: impl Iterator<Item = (&'a str, u64, &'a Digest)>) -> Digest {

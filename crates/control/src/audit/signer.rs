@@ -1,4 +1,4 @@
-//! Who signs checkpoints, and who can check that.
+//! Who signs checkpoints and reports, and who can check that.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,8 @@ use bailey_protocol::audit::{AuditCheckpoint, AuditEnd, AuditLine, Digest, HexBy
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use super::chain::{checkpoint_message, end_message};
+use super::chain::{checkpoint_message, end_message, report_message};
+use crate::auth::thumbprint;
 use crate::db::AuditHead;
 
 /// The version of what an export is written in.
@@ -38,6 +39,33 @@ impl AuditSigner {
         Self { key, pair, turn: Arc::default() }
     }
 
+    /// A signer with a fresh key that is kept nowhere.
+    ///
+    /// # Errors
+    /// When no key can be made.
+    pub fn ephemeral() -> Result<Self, NoFreshKey> {
+        let pair = Ed25519KeyPair::generate().map_err(|_unspecified| NoFreshKey)?;
+        Ok(Self::new(thumbprint(pair.public_key().as_ref()), Arc::new(pair)))
+    }
+
+    /// The name of its key.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Its public key.
+    #[must_use]
+    pub fn public_key(&self) -> HexBytes {
+        HexBytes::new(self.pair.public_key().as_ref())
+    }
+
+    /// What vouches for a report of `bailey attest`, given as its canonical bytes.
+    #[must_use]
+    pub fn report(&self, report: &[u8]) -> HexBytes {
+        self.sign(&report_message(report))
+    }
+
     /// Waits until nobody else signs heads.
     pub(super) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
         self.turn.lock().await
@@ -46,8 +74,8 @@ impl AuditSigner {
     /// The first line of an export that this signer ends.
     #[must_use]
     pub fn begin(&self, chain: &str, after: u64, unnamed: bool) -> AuditLine {
-        let public_key = HexBytes::new(self.pair.public_key().as_ref());
-        AuditLine::Begin { format: FORMAT, chain: chain.to_owned(), after, unnamed, key: self.key.clone(), public_key }
+        let (key, public_key) = (self.key.clone(), self.public_key());
+        AuditLine::Begin { format: FORMAT, chain: chain.to_owned(), after, unnamed, key, public_key }
     }
 
     /// A signed checkpoint.
@@ -79,6 +107,11 @@ impl AuditSigner {
         HexBytes::new(self.pair.sign(message).as_ref())
     }
 }
+
+/// No key can be made here.
+#[derive(Debug, thiserror::Error)]
+#[error("the system makes no Ed25519 key")]
+pub struct NoFreshKey;
 
 /// Public keys by their ids.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -126,9 +159,32 @@ impl AuditKeys {
         self.verifies(&end.key, &end_message(end), &end.signature)
     }
 
+    /// Whether a report of `bailey attest`, given as its canonical bytes, is signed by the one with this name.
+    #[must_use]
+    pub fn signed_report(&self, key: &str, report: &[u8], signature: &HexBytes) -> bool {
+        self.verifies(key, &report_message(report), signature)
+    }
+
     fn verifies(&self, key: &str, message: &[u8], signature: &HexBytes) -> bool {
         self.0
             .get(key)
             .is_some_and(|bytes| UnparsedPublicKey::new(&ED25519, bytes).verify(message, signature.as_bytes()).is_ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_signed_as_one_and_by_its_key_alone() {
+        let (signer, other) = (AuditSigner::ephemeral().unwrap(), AuditSigner::ephemeral().unwrap());
+        let signature = signer.report(b"{}");
+        assert!(signer.keys().signed_report(signer.key(), b"{}", &signature));
+        assert!(!signer.keys().signed_report(signer.key(), b"{ }", &signature));
+        assert!(!other.keys().signed_report(other.key(), b"{}", &signature));
+        assert!(!other.keys().signed_report(signer.key(), b"{}", &signature));
+        // The bytes alone are no message: what is signed says what it is of.
+        assert_eq!(report_message(b"{}"), b"\0\0\0\0\0\0\0\x16bailey attest report 1\0\0\0\0\0\0\0\x02{}");
     }
 }

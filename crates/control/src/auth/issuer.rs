@@ -238,7 +238,7 @@ fn token_id(rng: &Rng) -> Result<String, IssuerError> {
 }
 
 /// The key's name: its RFC 7638 thumbprint.
-fn thumbprint(public_key: &[u8]) -> String {
+pub(crate) fn thumbprint(public_key: &[u8]) -> String {
     let x = URL_SAFE_NO_PAD.encode(public_key);
     let canonical = format!(r#"{{"crv":"Ed25519","kty":"OKP","x":"{x}"}}"#);
     URL_SAFE_NO_PAD.encode(Sha256::digest(canonical))
