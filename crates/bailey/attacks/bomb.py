@@ -1,4 +1,4 @@
-# R01, R03, R05, R06, R11, R24, K23: more of everything than there is.
+# R01, R03, R05, R06, R11, R24, R25, K23: more of everything than there is.
 hoard = []
 what, most = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1 << 60
 
@@ -73,5 +73,26 @@ def sockets():
             attempt(sender.sendto, b"x" * 60000, receiver.getsockname())
 
 
-attempt({"fork": fork, "memory": memory, "disk": disk, "inodes": inodes, "output": output, "orphans": orphans, "sockets": sockets}[what])
+def pipes():
+    """Pipes that are full, in as many processes as that takes."""
+    for _ in range(24):
+        if os.fork() == 0:
+            break
+    while len(hoard) < most:
+        hoard.append(os.pipe())
+        os.set_blocking(hoard[-1][1], False)
+        while attempt(os.write, hoard[-1][1], b"x" * 4096) == 4096:
+            pass
+
+
+def spin():
+    for _ in range(most - 1):
+        if os.fork() == 0:
+            break
+    print("ready", flush=True)
+    while True:
+        pass
+
+
+attempt({"pipes": pipes, "spin": spin, "fork": fork, "memory": memory, "disk": disk, "inodes": inodes, "output": output, "orphans": orphans, "sockets": sockets}[what])
 hold()

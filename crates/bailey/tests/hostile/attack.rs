@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-const PRELUDE: &str = include_str!("attacks/prelude.py");
+const PRELUDE: &str = include_str!("../../attacks/prelude.py");
 
 macro_rules! programs {
     ($($name:literal),* $(,)?) => {
-        const PROGRAMS: &[(&str, &str)] = &[$(($name, include_str!(concat!("attacks/", $name, ".py")))),*];
+        const PROGRAMS: &[(&str, &str)] = &[$(($name, include_str!(concat!("../../attacks/", $name, ".py")))),*];
     };
 }
 
@@ -19,9 +19,12 @@ programs![
     "holder",
     "integrity",
     "leavings",
+    "marks",
     "namespaces",
     "neighbour",
+    "network",
     "overwrite",
+    "settings",
     "shim",
     "sockets",
     "stand_in",
