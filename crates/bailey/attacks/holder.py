@@ -1,3 +1,5 @@
 # Does nothing but wait, as a well-behaved program with one child does.
-child(lambda: None)
+if os.fork() == 0:
+    while True:
+        time.sleep(3600)
 hold()

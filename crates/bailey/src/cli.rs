@@ -60,6 +60,8 @@ pub(crate) enum Verb {
     Serve(ServeArgs),
     /// Prove by booting which walls work on this machine (root)
     Doctor(DoctorArgs),
+    /// Attack this machine from inside sandboxes, and sign what came of it (root)
+    Attest(AttestArgs),
     /// Print a token of this machine's own issuer (root)
     Token(TokenArgs),
     /// Run a program in a fresh sandbox
@@ -160,6 +162,19 @@ pub(crate) struct ServeArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
+    /// Template cache [BAILEY_CACHE, then /var/cache/bailey]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cache: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AttestArgs {
+    /// What isolates the sandboxes, such as `container`, which it is without this
+    #[arg(long, value_parser = value::wall)]
+    pub(crate) wall: Option<bailey_protocol::wall::WallKind>,
+    /// Data folder of the server whose key signs; a fresh key without it
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
     /// Template cache [BAILEY_CACHE, then /var/cache/bailey]
     #[arg(long, value_name = "DIR")]
     pub(crate) cache: Option<PathBuf>,

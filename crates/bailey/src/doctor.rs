@@ -4,7 +4,7 @@
 //! files and facts promise is not taken for proof; it only explains a failure.
 
 mod boot;
-mod facts;
+pub(crate) mod facts;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -71,7 +71,7 @@ pub(crate) fn carry_out(cache: Option<std::path::PathBuf>, json: bool) -> Result
 fn prove(cache: &Path) -> anyhow::Result<Proof> {
     let binaries = Binaries::find()?;
     let template = template::ensure(cache)?;
-    boot::container(binaries, template)
+    boot::container(&binaries, &template)
 }
 
 fn container(outcome: Result<Proof, String>) -> WallReport {

@@ -2,10 +2,11 @@
 //!
 //! `bailey serve` as root checks its host and becomes `bailey-jail` ([`serve::launch`]), which starts the same binary
 //! again under its own uid ([`serve::supervised`]). Every other verb is a client of the HTTP API ([`verb`]), but for
-//! `token`, `doctor` and `template`, which work on the machine itself.
+//! `token`, `doctor`, `attest` and `template`, which work on the machine itself.
 
 #![deny(clippy::print_stderr, reason = "`eprintln!` panics when nobody reads: use `note!`")]
 
+mod attest;
 mod cli;
 mod client;
 mod config;
@@ -14,6 +15,7 @@ mod exit;
 mod local;
 mod progress;
 mod serve;
+mod stand;
 mod template;
 mod terminal;
 mod usage;

@@ -1,64 +1,97 @@
-//! One `true` in one cage, from nothing.
+//! A jail and a node of our own, without a server: what `bailey doctor` and `bailey attest` run code on.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use bailey_control::clock::{Clock, Rng};
-use bailey_node::checkout::FillError;
 use bailey_node::{Deadlines, Node, NodeConfig};
-use bailey_protocol::id::{RunId, SandboxId, TemplateName, TreeId};
+use bailey_protocol::id::{RunId, SandboxId, TemplateDigest, TemplateName};
 use bailey_protocol::jail::{SupervisorConfig, TemplateImage, server_fd};
 use bailey_protocol::limits::Limits;
-use bailey_protocol::node::{Ending, RunSpec, RunUpdate};
-use bailey_protocol::path::RepoId;
+use bailey_protocol::node::RunSpec;
 use bailey_protocol::wall::WallKind;
+use bailey_tree::Trees;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
-use tokio_util::sync::CancellationToken;
 
-use super::Proof;
 use crate::serve::{Binaries, handover};
 use crate::template::{self, Template};
 
-/// Everything together; a wall that takes longer does not work.
-const PATIENCE: Duration = Duration::from_secs(60);
-const UPDATES: usize = 16;
+/// Longest life of a sandbox here, in milliseconds.
+pub(crate) const LONGEST_MS: u64 = 600_000;
+/// Bytes of checkouts that are kept while no run holds them: none has a second use here.
+const CHECKOUT_BYTES: u64 = 0;
 
-/// Starts a jail, a node on it, and one run.
-pub(super) fn container(binaries: Binaries, template: Template) -> anyhow::Result<Proof> {
+/// What code runs on.
+pub(crate) struct Stand {
+    pub(crate) node: Node,
+    /// Whose files can be mounted.
+    pub(crate) trees: Trees,
+    /// The jail's process.
+    pub(crate) jail: u32,
+    /// Where both keep what they need.
+    pub(crate) folder: PathBuf,
+    wall: WallKind,
+    base: TemplateName,
+    clock: Clock,
+    rng: Rng,
+}
+
+impl Stand {
+    /// A run of `command` for a tenant, with the ordinary limits.
+    pub(crate) fn spec(&self, tenant: &str, command: Vec<String>) -> anyhow::Result<RunSpec> {
+        Ok(RunSpec {
+            run: RunId::mint(self.clock.now_ms(), self.rng.bytes()?),
+            tenant: tenant.parse()?,
+            wall: self.wall,
+            template: self.base.clone(),
+            command,
+            env: BTreeMap::new(),
+            cwd: None,
+            stdin: Vec::new(),
+            files: Vec::new(),
+            root: false,
+            mounts: Vec::new(),
+            limits: Limits::default(),
+        })
+    }
+}
+
+/// Starts a jail and a node, does `work`, and ends both. How the jail ended says whether it could clean up.
+pub(crate) fn on<T>(
+    binaries: &Binaries,
+    template: &Template,
+    wall: WallKind,
+    work: impl AsyncFnOnce(&Stand) -> anyhow::Result<T>,
+) -> anyhow::Result<(T, ExitStatus)> {
     // What goes wrong below is explained by warnings, on standard error.
     let level = tracing::Level::WARN;
     tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).with_max_level(level).init();
     let data = tempfile::tempdir().context("make a temporary data folder")?;
-    let digest = template.digest.clone();
     let supervisor = SupervisorConfig {
         data: data.path().join("data"),
-        guest_binary: binaries.guest,
-        guest_sha256: binaries.guest_sha256,
-        templates: vec![TemplateImage { digest: template.digest, image: template.image }],
+        guest_binary: binaries.guest.clone(),
+        guest_sha256: binaries.guest_sha256.clone(),
+        templates: vec![TemplateImage { digest: template.digest.clone(), image: template.image.clone() }],
         server: None,
     };
     let (mut jail, socket) = start_jail(&binaries.jail, &supervisor)?;
+    let pid = jail.id();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    let proof = runtime.block_on(async {
-        let checkouts = data.path().join("checkouts");
-        let outcome = timeout(PATIENCE, run_true(socket, &digest, &checkouts)).await;
-        outcome.unwrap_or_else(|_elapsed| bail!("`true` did not end within {PATIENCE:?}"))
+    let done = runtime.block_on(async {
+        let stand = start_node(socket, pid, &template.digest, data.path(), wall)?;
+        let done = work(&stand).await;
+        stand.node.shutdown(Duration::from_secs(1)).await;
+        done
     });
     // Ends what still holds the socket, which is what tells the jail to end.
     runtime.shutdown_timeout(Duration::from_secs(2));
     let ended = jail.wait().context("wait for bailey-jail")?;
-    match proof {
-        Ok(proof) if ended.success() => Ok(proof),
-        Ok(_) => bail!("bailey-jail could not clean up: it ended with {ended}"),
-        Err(error) => Err(error.context("no `true` in a cage")),
-    }
+    Ok((done?, ended))
 }
 
 /// `bailey-jail` attached to the socket that comes back. Its own complaints go to our standard error.
@@ -83,14 +116,16 @@ fn start_jail(binary: &Path, supervisor: &SupervisorConfig) -> anyhow::Result<(C
     Ok((spawned.context("start bailey-jail")?, ours))
 }
 
-async fn run_true(
+fn start_node(
     socket: OwnedFd,
-    digest: &bailey_protocol::id::TemplateDigest,
-    checkouts: &Path,
-) -> anyhow::Result<Proof> {
-    let begin = Instant::now();
+    jail: u32,
+    digest: &TemplateDigest,
+    data: &Path,
+    wall: WallKind,
+) -> anyhow::Result<Stand> {
     let (clock, rng) = (Clock::system(), Rng::system());
     let base: TemplateName = template::NAME.parse()?;
+    let trees = Trees::open(&data.join("trees")).context("open a tree")?;
     let mint = {
         let (clock, rng) = (clock.clone(), rng.clone());
         move || SandboxId::mint(clock.now_ms(), rng.bytes().unwrap_or_default())
@@ -98,57 +133,17 @@ async fn run_true(
     let node = Node::start(
         socket,
         NodeConfig {
-            source: Arc::new(|_: &RepoId, _: &TreeId, _: &Path| -> Result<(), FillError> {
-                Err("doctor mounts nothing".into())
-            }),
-            repos: Arc::new(|_repo| Err("doctor mounts nothing".into())),
-            checkouts: checkouts.to_owned(),
-            checkout_bytes: 0,
+            source: Arc::new(trees.clone()),
+            repos: bailey_node::git::repos_of(trees.clone()),
+            checkouts: data.join("checkouts"),
+            checkout_bytes: CHECKOUT_BYTES,
             templates: BTreeMap::from([(base.clone(), digest.clone())]),
             parked: 0,
             limits: Limits::default(),
-            ceiling: Limits::default(),
+            ceiling: Limits { timeout_ms: LONGEST_MS, ..Limits::default() },
             deadlines: Deadlines::default(),
             mint: Arc::new(mint),
         },
     )?;
-    let spec = RunSpec {
-        run: RunId::mint(clock.now_ms(), rng.bytes()?),
-        tenant: "doctor".parse()?,
-        wall: WallKind::Container,
-        template: base,
-        command: vec!["true".to_owned()],
-        env: BTreeMap::new(),
-        cwd: None,
-        stdin: Vec::new(),
-        files: Vec::new(),
-        root: false,
-        mounts: Vec::new(),
-        limits: Limits::default(),
-    };
-    let (updates, mut seen) = mpsc::channel(UPDATES);
-    let ((), outcome) = tokio::join!(node.run(spec, updates, CancellationToken::new()), watch(&mut seen));
-    let fences = outcome?;
-    let took = begin.elapsed();
-    node.shutdown(Duration::from_secs(1)).await;
-    Ok(Proof { took, fences })
-}
-
-/// The fences of a run that ended with exit code 0.
-async fn watch(updates: &mut mpsc::Receiver<RunUpdate>) -> anyhow::Result<Vec<String>> {
-    let mut fences = Vec::new();
-    let mut ending = None;
-    while let Some(update) = updates.recv().await {
-        match update {
-            RunUpdate::Started { started } => fences = started.fences,
-            RunUpdate::Stopped { stopped } => ending = Some(stopped.ending),
-            RunUpdate::Failed { fault } => bail!("{fault}"),
-            RunUpdate::Output { .. } | RunUpdate::Changes { .. } | RunUpdate::ChangesEnd { .. } | RunUpdate::Done => {}
-        }
-    }
-    match ending {
-        Some(Ending::Exited { code: 0 }) => Ok(fences),
-        Some(other) => bail!("`true` ended with {other:?}"),
-        None => bail!("the node lost the run"),
-    }
+    Ok(Stand { node, trees, jail, folder: data.to_owned(), wall, base, clock, rng })
 }

@@ -16,6 +16,7 @@ mod wording;
 
 use std::process::ExitCode;
 
+use crate::attest::AttestError;
 use crate::cli::value::NoTarget;
 use crate::cli::{Cli, Common, Verb};
 use crate::client::{Client, ClientError};
@@ -24,7 +25,7 @@ use crate::local::LocalError;
 use crate::serve::ServeError;
 use crate::template::TemplateError;
 use crate::terminal::note;
-use crate::{doctor, exit, serve, terminal};
+use crate::{attest, doctor, exit, serve, terminal};
 use audit::AuditError;
 use policy::PolicyVerbError;
 use token::TokenError;
@@ -40,6 +41,8 @@ pub(crate) enum VerbError {
     Template(#[from] TemplateError),
     #[error(transparent)]
     Serve(#[from] ServeError),
+    #[error(transparent)]
+    Attest(#[from] AttestError),
     #[error(transparent)]
     Token(#[from] TokenError),
     #[error(transparent)]
@@ -133,6 +136,7 @@ fn dispatch(common: Common, verb: Verb) -> Result<ExitCode, VerbError> {
         Verb::Serve(args) if args.supervised => Ok(serve::supervised::supervised()?),
         Verb::Serve(args) => match serve::launch::launch(args, common.json)? {},
         Verb::Doctor(args) => doctor::carry_out(args.cache, common.json),
+        Verb::Attest(args) => attest::carry_out(args, common.json),
         Verb::Token(args) => token::carry_out(args, &common),
         Verb::Template(args) => template::carry_out(args, &common),
         Verb::User(args) => block_on(identity::user(args, common)),

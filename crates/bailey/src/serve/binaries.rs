@@ -18,8 +18,11 @@ const GUEST_SHA256: Option<&str> = option_env!("BAILEY_GUEST_SHA256");
 pub(crate) struct Binaries {
     pub(crate) server: PathBuf,
     pub(crate) jail: PathBuf,
+    pub(crate) jail_sha256: String,
     pub(crate) guest: PathBuf,
     pub(crate) guest_sha256: String,
+    /// Whether this program was built with those hashes, so that no others would have been taken.
+    pub(crate) pinned: bool,
 }
 
 impl Binaries {
@@ -28,9 +31,10 @@ impl Binaries {
         let server = std::env::current_exe().and_then(|path| path.canonicalize());
         let server = server.map_err(|e| ServeError::system("find out where `bailey` is", e))?;
         let folder = server.parent().unwrap_or(Path::new("/")).to_owned();
-        let (jail, _hash) = check(&folder, "bailey-jail", JAIL_SHA256)?;
+        let (jail, jail_sha256) = check(&folder, "bailey-jail", JAIL_SHA256)?;
         let (guest, guest_sha256) = check(&folder, "bailey-guest", GUEST_SHA256)?;
-        Ok(Self { server, jail, guest, guest_sha256 })
+        let pinned = JAIL_SHA256.is_some() && GUEST_SHA256.is_some();
+        Ok(Self { server, jail, jail_sha256, guest, guest_sha256, pinned })
     }
 }
 

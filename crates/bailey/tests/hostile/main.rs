@@ -1,7 +1,7 @@
 //! The hostile suite: attacks that run inside real sandboxes, through the real server, judged by what the host sees.
 //!
-//! A case is named after its id in the list of threats. Its attack program lies in `attacks/`. Most cases run the same
-//! program a second time in a reference bad jail ([`bare`]), where it must succeed: an attack that cannot work proves
+//! A case is named after its id in the list of threats. Its attack program lies in `attacks/`, as those of
+//! `bailey attest` do. Most cases run the same program a second time in a reference bad jail ([`bare`]), where it must succeed: an attack that cannot work proves
 //! nothing by failing. `BAILEY_BLESS=1` rewrites the golden file of the system call sweep.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
@@ -17,8 +17,14 @@ mod oracle;
 mod run;
 mod server;
 
+/// How `bailey attest` looks at a sandbox.
+#[path = "../../src/attest/look.rs"]
+#[allow(dead_code, reason = "the command looks at more")]
+mod look;
+
 mod agent;
 mod api;
+mod attest;
 mod compatibility;
 mod faults;
 mod files;
