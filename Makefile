@@ -61,6 +61,7 @@ soak: build ## The tests' long forms, an hour or so; keeps what they tell in ben
 	{ cases -p bailey-tree --test it -- --nocapture --test-threads 1 long gc
 	  cases -p bailey-control --test it -- --nocapture --test-threads 1 d05
 	  cases -p bailey --test hostile -- --nocapture --test-threads 1 d01 r20
+	  BAILEY_TEST_LARGE=5120 cases -p bailey --test it -- --nocapture a_file_of_any_size
 	} | grep -E '^test |: [0-9.]+ s|^[0-9]+ (s:|lives|MiB)' >bench/results/soak.txt
 
 fuzz: setup ## Fuzz TARGET, or each, for SECONDS (60); an input that fails becomes a file of fuzz/corpus/

@@ -69,7 +69,7 @@ pub(crate) enum Verb {
     /// List a folder of the tree
     Ls(tree::ListArgs),
     /// Print a file of the tree
-    Cat(AtArgs),
+    Cat(tree::CatArgs),
     /// Write a local file or folder into the tree
     Put(PutArgs),
     /// Write a file or folder of the tree to the local disk

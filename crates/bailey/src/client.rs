@@ -169,6 +169,18 @@ impl Client {
         self.send(self.request(Method::GET, path).query(query)).await
     }
 
+    /// The raw answer of a read of so many bytes from the first on, to the end where none are named.
+    pub(crate) async fn read_part(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+        (start, length): (u64, u64),
+    ) -> Result<Response, ClientError> {
+        let last = start.saturating_add(length.saturating_sub(1));
+        let range = if length == 0 { format!("bytes={start}-") } else { format!("bytes={start}-{last}") };
+        self.send(self.request(Method::GET, path).query(query).header("range", range)).await
+    }
+
     /// The raw answer of a read, of that media type.
     pub(crate) async fn read_as(
         &self,

@@ -12,7 +12,10 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("token", "bailey token --tenant acme --user ana --role member\nbailey token --operator root --ttl 8h"),
     ("run", "bailey run --mount /tenants/acme/reports:/data --timeout 30s -- python3 /data/summary.py"),
     ("ls", "bailey ls /tenants/acme/reports\nbailey ls --glob '**/*.csv' /tenants/acme"),
-    ("cat", "bailey cat /tenants/acme/reports/report.md\nbailey cat --ref draft /tenants/acme/reports/report.md"),
+    (
+        "cat",
+        "bailey cat /tenants/acme/reports/report.md\nbailey cat --ref draft --range 0:80 /tenants/acme/reports/report.md",
+    ),
     ("put", "bailey put q1.csv /tenants/acme/reports/q1.csv\nbailey put --ref draft reports /tenants/acme/reports"),
     ("get", "bailey get /tenants/acme/reports"),
     ("edit", "bailey edit /tenants/acme/notes.md --old draft --new final"),

@@ -21,6 +21,15 @@ pub(crate) struct ListArgs {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct CatArgs {
+    #[command(flatten)]
+    pub(crate) at: AtArgs,
+    /// Only these bytes: the first, counted from zero, and how many; to the end without a number of them
+    #[arg(long, value_name = "START[:LENGTH]", value_parser = value::range)]
+    pub(crate) range: Option<(u64, u64)>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct GetArgs {
     #[command(flatten)]
     pub(crate) at: AtArgs,

@@ -16,9 +16,9 @@ use reqwest::{Method, Response};
 use tokio_util::io::ReaderStream;
 
 use super::{UsageError, VerbError, connect, say, say_list};
-use crate::cli::tree::ListArgs;
+use crate::cli::tree::{CatArgs, ListArgs};
 use crate::cli::value::Target;
-use crate::cli::{AtArgs, Common, DiffArgs, LogArgs, PutArgs, RmArgs};
+use crate::cli::{Common, DiffArgs, LogArgs, PutArgs, RmArgs};
 use crate::client::{Client, Upload, broken, collect, decode, tree_path};
 use crate::progress::Meter;
 use crate::terminal::{self, Paint, printable, rows};
@@ -71,10 +71,14 @@ fn is_file(response: &Response) -> bool {
     response.headers().contains_key("bailey-kind")
 }
 
-pub(super) async fn cat(args: AtArgs, common: Common) -> Result<ExitCode, VerbError> {
+pub(super) async fn cat(args: CatArgs, common: Common) -> Result<ExitCode, VerbError> {
+    let CatArgs { at: args, range } = args;
     let client = connect(&common)?;
-    let path = tree_path("tree", &args.path);
-    let mut response = client.read(&path, &reference(args.reference)).await?;
+    let (path, query) = (tree_path("tree", &args.path), reference(args.reference));
+    let mut response = match range {
+        Some(range) => client.read_part(&path, &query, range).await?,
+        None => client.read(&path, &query).await?,
+    };
     if !is_file(&response) {
         return Err(VerbError::Input { what: "that is a folder: `bailey ls` lists it, `bailey get` takes it whole" });
     }

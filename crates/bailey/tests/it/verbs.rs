@@ -57,6 +57,9 @@ fn a_folder_goes_up_and_comes_down_as_it_was() {
     let to = dir.path().join("to");
     ana.ok(&["get", "/tenants/acme/d", to.to_str().unwrap()]);
     assert_eq!(manifest(&from), manifest(&to));
+    let part = |range: &str| ana.ok(&["cat", "--range", range, "/tenants/acme/d/tool"]);
+    assert_eq!((part("2:6"), part("8"), part("8:99")), ("/bin/s".to_owned(), "h\n".to_owned(), "h\n".to_owned()));
+    ana.fails(1, &["cat", "--range", "10:1", "/tenants/acme/d/tool"]);
     let refused = ana.fails(1, &["get", "/tenants/acme/d", to.to_str().unwrap()]);
     assert!(refused.contains("not an empty folder"), "{refused}");
     for (name, format) in [("d.tar", "tar"), ("d.zip", "zip")] {
@@ -185,5 +188,6 @@ fn a_file_of_any_size_goes_up_and_down_in_flat_memory() {
     assert_eq!(output.read(&mut piece).unwrap(), 0);
     assert!(child.wait().unwrap().success());
     let grown = peak(pid) - before;
+    println!("{mib} MiB up and down: the server grew by {grown} KiB");
     assert!(grown < 96 << 10, "the server grew by {grown} KiB");
 }
