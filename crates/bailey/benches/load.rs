@@ -157,7 +157,7 @@ async fn thousand(template: &Template) -> anyhow::Result<Row> {
     // Of one tenant only so many are listened to at once.
     const TENANTS: usize = 8;
     let settings = format!(
-        "parked = {PARKED}\n[limits]\nruns = {AT_ONCE}\nruns_per_tenant = {AT_ONCE}\nqueued_per_tenant = {MANY}\nqueued_seconds = 60\n"
+        "parked = {PARKED}\n[limits]\nruns = {AT_ONCE}\nruns_per_tenant = {MANY}\nqueued_per_tenant = {MANY}\nqueued_seconds = 60\n"
     );
     let server = Server::start_on(tempfile::tempdir()?, &settings).await?;
     let mut tokens = Vec::new();
