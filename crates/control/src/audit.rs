@@ -20,14 +20,21 @@ use bailey_policy::{Action, UnknownAction};
 pub const SEALED: &str = "audit_checkpoint";
 /// The action of a row that says that other policies of the operator's are in force.
 pub(crate) const POLICIES_CHANGED: &str = "policies_changed";
+/// The action of a row that says how a run ended.
+pub(crate) const RUN_END: &str = "run_end";
+/// The action of a row that says which version of a path came of a run.
+pub(crate) const RUN_COMMIT: &str = "run_commit";
 /// The action of a row that says that a store was shut, or opened again.
 pub(crate) const STORE: &str = "store";
+
+/// What is on the audit beside what can be asked for.
+const BY_ITSELF: [&str; 5] = [SEALED, POLICIES_CHANGED, STORE, RUN_END, RUN_COMMIT];
 
 /// That there may be rows of such an action: what can be asked for, and what the server does by itself.
 ///
 /// # Errors
 /// Where there can be none, it is misspelt.
 pub fn check_action(name: &str) -> Result<(), UnknownAction> {
-    let known = || Action::ALL.iter().map(|action| action.as_str()).chain([SEALED, POLICIES_CHANGED, STORE]);
+    let known = || Action::ALL.iter().map(|action| action.as_str()).chain(BY_ITSELF);
     if known().any(|known| known == name) { Ok(()) } else { Err(UnknownAction::among(name, known())) }
 }

@@ -70,7 +70,8 @@ pub trait Db: AuditDb + IdentityDb + PolicyDb + TenantDb + TreeDb + UsageDb + fm
         now_ms: u64,
     ) -> DbFuture<'a, Option<RunId>>;
 
-    /// Records how a running run of the permit's user ended, and moves refs as [`Db::move_refs`] does, both or neither.
+    /// Records how a running run of the permit's user ended, on the audit as well, and moves refs as [`Db::move_refs`] does:
+    /// all of it or none.
     /// [`DbError::RunOver`] when it is over already.
     fn end_run<'a>(
         &'a self,

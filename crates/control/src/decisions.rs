@@ -1,5 +1,5 @@
-//! What was decided, for the question what other policies would have said. Equal requests are one, and what has not
-//! been written yet is bounded for each tenant: no request waits for this, a flood of different ones is not kept whole,
+//! What was decided, for the question what other policies would have said. Equal requests of one hour are one: which hour it
+//! is some rules ask as well, and what is older than a day is not to be counted. What has not been written yet is bounded for each tenant: no request waits for this, a flood of different ones is not kept whole,
 //! and takes no other tenant's room.
 
 use std::collections::HashMap;
@@ -17,6 +17,7 @@ use crate::db::DecisionSeen;
 /// Most distinct requests that wait to be written, of one tenant and of all.
 const MAX_OF_TENANT: usize = 256;
 const MAX_PENDING: usize = 16_384;
+const HOUR_MS: u64 = 3_600_000;
 /// How often they are.
 const EVERY: Duration = Duration::from_secs(5);
 
@@ -72,7 +73,7 @@ impl Control {
 
 fn note(pending: &Mutex<Pending>, request: &Request, now_ms: u64) {
     let Some(name) = request.tenant_of_principal() else { return };
-    let hash = hash(request);
+    let hash = hash(request, now_ms / HOUR_MS);
     let mut pending = pending.lock().unwrap_or_else(PoisonError::into_inner);
     let Pending { tenants, count } = &mut *pending;
     if !tenants.contains_key(name) {
@@ -91,9 +92,10 @@ fn note(pending: &Mutex<Pending>, request: &Request, now_ms: u64) {
     }
 }
 
-/// Equal for requests that differ in nothing but their time.
-fn hash(request: &Request) -> u64 {
+/// Equal for requests of one hour that differ in nothing but their time.
+fn hash(request: &Request, hour: u64) -> u64 {
     let mut hasher = DefaultHasher::new();
+    hour.hash(&mut hasher);
     let Request { principal, action, resource, tenant, context } = request;
     (principal, action, resource, tenant).hash(&mut hasher);
     context.iter().filter(|(name, _)| *name != "time").for_each(|pair| pair.hash(&mut hasher));
@@ -123,6 +125,8 @@ mod tests {
         let of = |tenant: &str| seen.iter().filter(|one| one.tenant.as_str() == tenant).collect::<Vec<_>>();
         assert_eq!(of("flood").len(), MAX_OF_TENANT);
         assert_eq!(of("acme").iter().map(|one| one.count).collect::<Vec<_>>(), [3]);
+        let hour = |now_ms: u64| hash(&of("acme")[0].request, now_ms / HOUR_MS);
+        assert!(hour(1) == hour(HOUR_MS - 1) && hour(1) != hour(HOUR_MS));
         // What was taken has made room.
         read("flood", 9_999);
         assert_eq!(decisions.take().len(), 1);

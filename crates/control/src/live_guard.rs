@@ -99,7 +99,8 @@ impl Control {
         ask: impl Fn(&Judge) -> Result<(), Denied> + Send + Sync,
     ) -> Denied {
         let ask = &ask;
-        let again = || async move { self.judge(caller).await.map(|judge| ask(&judge).err()) };
+        // None of what was asked for.
+        let again = || async move { self.quiet_judge(caller).await.map(|judge| ask(&judge).err()) };
         self.live_guard(Some(&caller.principal.tenant)).until_refused(caller.principal.tenant.as_str(), again).await
     }
 

@@ -8,8 +8,8 @@ use bailey_protocol::audit::{AuditCheckpoint, AuditRecord, AuditSubject, Digest}
 use bailey_protocol::id::{RequestId, RunId, TenantId, UserId};
 use bailey_protocol::path::TreePath;
 
-use super::DbFuture;
-use crate::audit::{AuditSigner, Chain};
+use super::{DbFuture, RunEnd};
+use crate::audit::{AuditSigner, Chain, RUN_COMMIT, RUN_END};
 
 /// The part of a database that keeps the audit.
 pub trait AuditDb: Send + Sync {
@@ -257,6 +257,29 @@ impl AuditEntry {
             reason: String::new(),
             outcome: outcome.to_owned(),
         }
+    }
+
+    /// How a run ended that was allowed, and each version that came of it.
+    pub(crate) fn of_end(grant: &Grant, run: &RunId, end: &RunEnd, time_ms: u64) -> Vec<Self> {
+        let row = |action: &'static str, resource: &str, outcome: &str| Self {
+            acting_run: Some(run.clone()),
+            action,
+            resource: resource.to_owned(),
+            ..Self::allowed(grant, outcome, None, time_ms)
+        };
+        let versions = match end {
+            RunEnd::Ended(result) => result.versions.as_slice(),
+            RunEnd::Failed(_) => &[],
+        };
+        let made = versions.iter().map(|made| row(RUN_COMMIT, made.path.as_str(), made.version.as_str()));
+        std::iter::once(row(RUN_END, run.as_str(), &end.outcome())).chain(made).collect()
+    }
+
+    /// That a run of an earlier life of the server is over.
+    pub(crate) fn of_lost_run(tenant: &TenantId, run: &RunId, time_ms: u64) -> Self {
+        let outcome = RunEnd::node_restarted().outcome();
+        let row = Self::by_server(RUN_END, outcome, time_ms).on(tenant);
+        Self { acting_run: Some(run.clone()), resource: run.to_string(), ..row }
     }
 
     /// The same, on a tenant's chain.

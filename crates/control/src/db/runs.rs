@@ -85,6 +85,24 @@ pub enum RunEnd {
 }
 
 impl RunEnd {
+    /// In a word: how the program ended, or the error's code.
+    pub(crate) fn outcome(&self) -> String {
+        let result = match self {
+            Self::Ended(result) => result,
+            Self::Failed(failure) => return failure.error.clone(),
+        };
+        match result.ending {
+            Ending::Exited { code } => format!("exited={code}"),
+            Ending::Signaled { signal } => format!("signaled={signal}"),
+            Ending::Timeout => "timeout".to_owned(),
+            Ending::Oom => "oom".to_owned(),
+            Ending::OutputLimit => "output_limit".to_owned(),
+            Ending::Cancelled => "cancelled".to_owned(),
+            Ending::GuestLost => "guest_lost".to_owned(),
+            Ending::NodeRestarted => "node_restarted".to_owned(),
+        }
+    }
+
     /// Of a run that an earlier life of the server left.
     #[must_use]
     pub fn node_restarted() -> Self {

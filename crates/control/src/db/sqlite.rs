@@ -108,9 +108,11 @@ impl Db for Sqlite {
         now_ms: u64,
     ) -> DbFuture<'a, ()> {
         let facts = RunFacts::plain(run.clone(), permit.tenant().clone(), permit.user().clone());
+        let (told, salts) = (AuditEntry::of_end(permit.grant(), run, &end, now_ms), self.salts());
         self.writer.call("end a run", move |db| {
             refs::apply(db, &moves)?;
-            runs::end(db, &facts, &end, now_ms)
+            runs::end(db, &facts, &end, now_ms)?;
+            told.iter().try_for_each(|entry| audit::append(db, &salts, entry).map(drop))
         })
     }
 
@@ -135,7 +137,14 @@ impl Db for Sqlite {
     }
 
     fn abandon_running(&self, now_ms: u64) -> DbFuture<'_, Vec<(TenantId, RunId)>> {
-        self.writer.call("end abandoned runs", move |db| runs::abandon(db, now_ms))
+        let salts = self.salts();
+        self.writer.call("end abandoned runs", move |db| {
+            let lost = runs::abandon(db, now_ms)?;
+            for (tenant, run) in &lost {
+                audit::append(db, &salts, &AuditEntry::of_lost_run(tenant, run, now_ms))?;
+            }
+            Ok(lost)
+        })
     }
 
     fn resolve<'a>(&'a self, scope: &'a StoreScope) -> DbFuture<'a, Option<VersionId>> {

@@ -66,7 +66,7 @@ impl AuditQuery {
     fn filter(self) -> Result<AuditFilter, ApiError> {
         if let Some(action) = &self.action {
             check_action(action).map_err(|error| {
-                let hint = "Name an action of `docs/policy.md`, or `audit_checkpoint`, `policies_changed` or `store`.";
+                let hint = "Name an action of `docs/policy.md`, or `run_end`, `run_commit`, `audit_checkpoint`, `policies_changed` or `store`.";
                 ApiError::invalid("invalid_action", error.to_string(), hint)
             })?;
         }

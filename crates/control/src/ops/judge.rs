@@ -63,8 +63,8 @@ impl Control {
         self.permit(caller, asked).await
     }
 
-    /// What policy says of that, and not on the audit. For what goes on and is judged again: that it takes no place of
-    /// a request's is fine where there are only so many of its kind.
+    /// What policy says of that, and not on the audit. For what goes on and is judged again: it is none of what was asked
+    /// for, and that it takes no place of a request's is fine where there are only so many of its kind.
     ///
     /// # Errors
     /// When it cannot be asked.
@@ -83,17 +83,17 @@ impl Control {
         caller: &Caller,
         action: ReadAction,
         (path, revision): (&TreePath, &Revision),
-        takes_place: bool,
+        asked_for: bool,
     ) -> Result<Result<PathReadPermit, Denied>, ApiError> {
         let facts = self.path_facts(caller, path, branch_of(revision));
-        let judge = self.judge(caller).await?;
+        let judge = if asked_for { self.judge(caller).await? } else { self.quiet_judge(caller).await? };
         let leading = self.leading(caller, &judge, &[action.into()], path, revision).await?;
         if leading.is_empty() {
             return Ok(judge.read_path(action, &facts, revision));
         }
         // Thousands of branches may be asked about, which nobody else waits for.
         let revision = revision.clone();
-        self.asking_many(caller, takes_place, move |pace| {
+        self.asking_many(caller, asked_for, move |pace| {
             let at = narrowed(pace, &judge, action, &facts, At { revision: &revision, leading: &leading });
             Ok(judge.read_path(action, &facts, at))
         })

@@ -47,7 +47,27 @@ impl Readable {
         folder: &TreePath,
         revision: &Revision,
     ) -> Result<Self, ApiError> {
-        let judge = control.judge(caller).await?;
+        Self::by(control, caller, control.judge(caller).await?, action, (folder, revision)).await
+    }
+
+    /// The same for what goes on and is judged again.
+    pub(super) async fn again(
+        control: &Control,
+        caller: &Caller,
+        action: ReadAction,
+        folder: &TreePath,
+        revision: &Revision,
+    ) -> Result<Self, ApiError> {
+        Self::by(control, caller, control.quiet_judge(caller).await?, action, (folder, revision)).await
+    }
+
+    async fn by(
+        control: &Control,
+        caller: &Caller,
+        judge: Judge,
+        action: ReadAction,
+        (folder, revision): (&TreePath, &Revision),
+    ) -> Result<Self, ApiError> {
         let decides = judge.decides_below(action) || judge.decides_below(ReadAction::List);
         let actions = [Action::from(action), Action::TreeList];
         let leading = control.leading(caller, &judge, &actions, folder, revision).await?;

@@ -17,7 +17,7 @@ use crate::api_error::ApiError;
 use crate::control::{Caller, Control};
 use crate::db::{AuditEntry, Idempotency, IdempotencyKey, MAX_PAGE, NewRun, RunCreated, RunRecord};
 use crate::event_log::{EventReader, Progress};
-use crate::run_request::{self, PlannedRun};
+use crate::run_request::{self, PlannedMount, PlannedRun};
 use crate::streams::Stream;
 
 /// Runs of one page, when the caller does not say.
@@ -53,18 +53,45 @@ pub async fn create(
     let shaped = entering::in_request(&request);
     let mut planned = run_request::plan(request, &control.config().runs)?;
     let (template, limits) = (planned.template.clone(), planned.limits);
-    let plan = RunPlan { wall: planned.wall, template, root: planned.root, limits };
-    let judge = control.judge(caller).await?.holding(shaped.iter().map(|(_, finding)| finding.rule));
-    let permit = control.permit(caller, judge.create_run(&plan)).await?;
-    let allowed = slices::authorize(control, caller, std::mem::take(&mut planned.mounts)).await?;
-    let audit = audit_entries(control, caller, &permit, &allowed);
+    let asked = Asked {
+        plan: RunPlan { wall: planned.wall, template, root: planned.root, limits },
+        mounts: std::mem::take(&mut planned.mounts),
+        rules: shaped.iter().map(|(_, finding)| finding.rule).collect(),
+    };
+    let allowed = asked.judge(control, caller).await?;
     // A task of its own: a caller who hangs up must not leave a run that is recorded and never started.
-    let making = make(control.clone(), caller.clone(), permit, allowed, planned, idempotency, audit);
+    let making = make(control.clone(), caller.clone(), asked, allowed, planned, idempotency);
     let made = control.own(making).await.map_err(ApiError::internal)?;
     drop(hold);
     let mut created = made?;
     created.warnings.extend(shaped.iter().map(|(field, finding)| entering::warning(field, finding)));
     Ok(created)
+}
+
+/// What is decided about a run before it starts.
+struct Asked {
+    plan: RunPlan,
+    mounts: Vec<PlannedMount>,
+    /// By which what the request holds is shaped like a credential.
+    rules: Vec<&'static str>,
+}
+
+/// What was allowed of it, and its rows for the audit, how it came out to be filled in.
+struct Judged {
+    permit: RunCreatePermit,
+    mounts: Vec<Allowed>,
+    audit: Vec<AuditEntry>,
+}
+
+impl Asked {
+    /// Decides on all of it, by the policies in force now.
+    async fn judge(&self, control: &Control, caller: &Caller) -> Result<Judged, ApiError> {
+        let judge = control.judge(caller).await?.holding(self.rules.iter().copied());
+        let permit = control.permit(caller, judge.create_run(&self.plan)).await?;
+        let mounts = slices::authorize(control, caller, self.mounts.clone()).await?;
+        let audit = audit_entries(control, caller, &permit, &mounts);
+        Ok(Judged { permit, mounts, audit })
+    }
 }
 
 /// A run that is recorded as running and has to be started.
@@ -80,23 +107,24 @@ pub(super) struct Ready {
 
 enum Recorded {
     /// With room for its events, unless it was asked for without.
-    New(Box<Ready>, Option<Slot>),
+    New(Box<(Ready, RunCreatePermit)>, Option<Slot>),
     Before(RunId),
 }
 
 async fn make(
     control: Control,
     caller: Caller,
-    permit: RunCreatePermit,
-    allowed: Vec<Allowed>,
+    asked: Asked,
+    judged: Judged,
     planned: PlannedRun,
     idempotency: Option<Idempotency>,
-    mut audit: Vec<AuditEntry>,
 ) -> Result<Created, ApiError> {
-    match record(&control, &caller, &permit, allowed, planned, idempotency, audit.clone()).await {
+    let mut audit = judged.audit.clone();
+    match record(&control, &caller, &asked, judged, planned, idempotency).await {
         Ok(Recorded::New(ready, room)) => {
+            let (ready, permit) = *ready;
             let warnings = ready.slices.iter().filter_map(Slice::warning).collect();
-            let (owner, order) = Going::new(control.clone(), permit, *ready);
+            let (owner, order) = Going::new(control.clone(), permit, ready);
             let created = Created { run: order.spec.run.clone(), progress: Some(owner.progress()), warnings, room };
             // The run's own task goes on, and keeps a drain waiting in this one's place.
             drop(control.own(owner.live(order)));
@@ -115,18 +143,17 @@ async fn make(
 async fn record(
     control: &Control,
     caller: &Caller,
-    permit: &RunCreatePermit,
-    allowed: Vec<Allowed>,
+    asked: &Asked,
+    mut judged: Judged,
     planned: PlannedRun,
     idempotency: Option<Idempotency>,
-    audit: Vec<AuditEntry>,
 ) -> Result<Recorded, ApiError> {
     // A retry needs no room and looks at nothing: its answer is that of the first.
     if let Some(idempotency) = &idempotency
-        && let Some(first) = control.db().earlier_run(permit, idempotency, control.now_ms()).await?
+        && let Some(first) = control.db().earlier_run(&judged.permit, idempotency, control.now_ms()).await?
     {
         let outcome = |entry| AuditEntry { outcome: first.to_string(), ..entry };
-        control.write_audit(audit.into_iter().map(outcome).collect()).await?;
+        control.write_audit(judged.audit.into_iter().map(outcome).collect()).await?;
         return Ok(Recorded::Before(first));
     }
     // Before anything starts: a run whose events nobody can be sent is not what was asked for.
@@ -134,20 +161,22 @@ async fn record(
     let slot = control.admission().enter(&caller.principal.tenant).await?;
     if slot.waited() {
         control.still_stands(caller)?;
-        control.permit(caller, control.judge(caller).await?.create_run(permit.plan())).await?;
+        judged = asked.judge(control, caller).await?;
     }
+    let Judged { permit, mounts: allowed, audit } = judged;
     let mounts = allowed.iter().map(|allowed| allowed.path().clone()).collect();
     let slices = slices::open(control, caller, allowed).await?;
     let run = control.mint_run()?;
     let command = planned.command.join(" ");
     let new = NewRun { run: run.clone(), command, mounts, created_ms: control.now_ms(), idempotency, audit };
     let log = RunLog::open(control, &caller.principal.tenant, &run).await?;
-    match control.db().create_run(permit, new).await {
+    match control.db().create_run(&permit, new).await {
         Ok(RunCreated::New) => {
             let reason = planned.reason;
             let spec = spec(planned, run, caller, &slices);
             let caller = caller.clone();
-            Ok(Recorded::New(Box::new(Ready { spec, caller, reason, slices, slot, log }), room))
+            let ready = Ready { spec, caller, reason, slices, slot, log };
+            Ok(Recorded::New(Box::new((ready, permit)), room))
         }
         Ok(RunCreated::Replayed(first)) => {
             log.discard(control, &caller.principal.tenant, &run).await;

@@ -107,7 +107,7 @@ impl Watched {
                     return Ok(Some(denied));
                 }
             }
-            let readable = Readable::new(&control, &caller, ReadAction::Read, &ask.path, &ask.revision).await?;
+            let readable = Readable::again(&control, &caller, ReadAction::Read, &ask.path, &ask.revision).await?;
             let (store, version) = (store.clone(), version.clone());
             control.asking_many(&caller, false, move |pace| readable.first_denied(pace, &store, &version)).await
         };

@@ -21,6 +21,10 @@ pub struct Rights {
     pub roles: BTreeSet<String>,
     /// Entitlements.
     pub entitlements: BTreeSet<Entitlement>,
+    /// Where it is at home.
+    pub region: Option<String>,
+    /// What it works on.
+    pub project: Option<String>,
 }
 
 impl Rights {
@@ -30,13 +34,16 @@ impl Rights {
             valid_until_ms: principal.valid_until_ms,
             roles: principal.roles.clone(),
             entitlements: principal.entitlements.clone(),
+            region: principal.region.clone(),
+            project: principal.project.clone(),
         }
     }
 
     /// Whether [`Rights::learn`] could change anything: what most requests ask.
     pub(super) fn may_learn(&self, principal: &Principal) -> bool {
-        let same = || self.roles == principal.roles && self.entitlements == principal.entitlements;
-        principal.issued_s > self.issued_s || principal.issued_s == self.issued_s && !same()
+        let rights = || self.roles == principal.roles && self.entitlements == principal.entitlements;
+        let labels = || self.region == principal.region && self.project == principal.project;
+        principal.issued_s > self.issued_s || principal.issued_s == self.issued_s && !(rights() && labels())
     }
 
     /// Takes in what another token said, in whichever order the two come; whether that changed anything.
@@ -48,11 +55,14 @@ impl Rights {
                 true
             }
             Ordering::Equal => {
-                let before = self.roles.len() + self.entitlements.len();
+                let before = self.clone();
                 self.roles.retain(|role| other.roles.contains(role));
                 self.entitlements.retain(|entitlement| other.entitlements.contains(entitlement));
+                self.region = self.region.take().filter(|region| other.region.as_ref() == Some(region));
+                self.project = self.project.take().filter(|project| other.project.as_ref() == Some(project));
+                let changed = *self != before;
                 self.valid_until_ms = self.valid_until_ms.min(other.valid_until_ms);
-                self.roles.len() + self.entitlements.len() < before
+                changed
             }
         }
     }

@@ -3,14 +3,18 @@
 use bailey_control::audit::export::verify_export;
 use bailey_control::audit::{AuditKeys, Fault};
 use bailey_control::db::{AuditDb as _, Sqlite};
+use bailey_control::node_link::StartRun;
 use bailey_policy::Policies;
+use bailey_protocol::api::RunEventKind;
 use bailey_protocol::audit::{AuditLine, AuditPage, AuditRecord};
+use bailey_protocol::node::NodeFaultKind;
 use futures_util::StreamExt as _;
 use http::Method;
 use http_body_util::BodyExt as _;
 use serde_json::json;
 
 use crate::client::Client;
+use crate::node::{failed, writes};
 use crate::world::World;
 
 async fn page(client: &Client, query: &str) -> AuditPage {
@@ -182,6 +186,27 @@ async fn what_an_operator_changes_for_everybody_is_on_every_tenants_audit() {
 }
 
 #[tokio::test]
+async fn how_a_run_ended_and_what_came_of_it_are_rows() {
+    let world = World::new().await;
+    let (ana, boss) = (world.client("acme", "ana"), world.admin("acme", "boss"));
+    world.node.follow(|order| writes(order, "out", "1".to_owned()));
+    let mounts = json!([{"path": "/tenants/acme/d", "at": "/data"}]);
+    let answer = ana.run(json!({"command": ["true"], "mounts": mounts})).await;
+    let run = answer.header("bailey-run").to_owned();
+    let RunEventKind::Ended(result) = answer.last() else { panic!("{answer:?}") };
+    let version = result.versions[0].version.clone();
+    let told = lines(&page(&boss, &format!("?run={run}")).await);
+    let came = [format!("ana run_commit /tenants/acme/d {version}"), format!("ana run_end {run} exited=0")];
+    assert_eq!(told[..2], came, "{told:?}");
+    world.node.follow(|order: StartRun| async move {
+        order.updates.send(failed(NodeFaultKind::Exhausted, "full")).await.unwrap();
+    });
+    let run = ana.run(json!({"command": ["true"]})).await.header("bailey-run").to_owned();
+    let told = lines(&page(&boss, &format!("?run={run}&action=run_end")).await);
+    assert_eq!(told, [format!("ana run_end {run} node_exhausted")]);
+}
+
+#[tokio::test]
 async fn rows_are_filtered_and_paged() {
     let world = World::new().await;
     let (ana, boss) = (world.client("acme", "ana"), world.admin("acme", "boss"));
@@ -191,12 +216,12 @@ async fn rows_are_filtered_and_paged() {
     let run = ana.run(json!({"command": ["true"]})).await.header("bailey-run").to_owned();
     ana.get(&format!("/v1/runs/{run}")).await.ok();
     for (query, count) in [
-        ("?user=ana", 9),
+        ("?user=ana", 10),
         ("?user=bob", 0),
         ("?action=tree_write", 7),
         ("?decision=denied", 0),
         ("?resource=/tenants/acme/a/3", 1),
-        (&format!("?run={run}"), 2),
+        (&format!("?run={run}"), 3),
         ("?until=5", 0),
         ("?since=5&action=run_create", 1),
     ] {

@@ -2,6 +2,7 @@
 
 use bailey_control::node_link::StartRun;
 use bailey_protocol::api::{RunAccepted, RunEventKind, RunStatus, RunSummary, WriteAnswer};
+use bailey_protocol::audit::AuditPage;
 use bailey_protocol::node::{Ending, RunUpdate};
 use http::Method;
 use serde_json::json;
@@ -37,6 +38,10 @@ async fn what_was_running_at_a_crash_ends_as_node_restarted() {
     assert!(matches!(&events[2].kind, RunEventKind::Ended(result) if result.ending == Ending::NodeRestarted));
     let summary: RunSummary = ana.get(&format!("/v1/runs/{run}")).await.json();
     assert_eq!((summary.status, summary.ending), (RunStatus::Ended, Some(Ending::NodeRestarted)));
+    let rows: AuditPage =
+        world.admin("acme", "boss").get(&format!("/v1/audit?run={run}&action=run_end")).await.ok().json();
+    let rows: Vec<_> = rows.records.iter().map(|one| (one.user.as_deref(), one.row.outcome.as_str())).collect();
+    assert_eq!(rows, [(Some("bailey"), "node_restarted")]);
     // What was acknowledged is there.
     let read = ana.get("/v1/tree/tenants/acme/x").await.ok();
     assert_eq!((read.body.as_ref(), read.header("bailey-version")), (b"kept".as_slice(), version.as_str()));

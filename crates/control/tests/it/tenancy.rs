@@ -173,6 +173,7 @@ async fn every_decision_is_on_the_audit() {
             format!("ana run_as_root {run}"),
             format!("ana mount_read {run}"),
             format!("ana mount_write {run}"),
+            "ana run_end exited=0".to_owned(),
             "eve tree_read denied".to_owned(),
         ]
     );

@@ -123,6 +123,22 @@ impl World {
         prover: Option<Prover>,
         change: impl FnOnce(&mut ControlConfig),
     ) -> Self {
+        Self::start(folder, policies, issuers, prover, change).await.unwrap()
+    }
+
+    /// Why there is no server under these policies, if there is none.
+    pub async fn refusal(policies: Policies, prover: Prover) -> Option<String> {
+        let folder = tempfile::tempdir().unwrap();
+        Self::start(folder.into(), policies, Vec::new(), Some(prover), |_| {}).await.err()
+    }
+
+    async fn start(
+        folder: Folder,
+        policies: Policies,
+        issuers: Vec<IssuerConfig>,
+        prover: Option<Prover>,
+        change: impl FnOnce(&mut ControlConfig),
+    ) -> Result<Self, String> {
         let mut config = ControlConfig::new("base".parse().unwrap());
         config.max_file_bytes = 1024 * 1024;
         config.runs.per_tenant = 4;
@@ -167,7 +183,7 @@ impl World {
             rng: Rng::system(),
             audit_signer: issuer.audit_signer(),
         };
-        let control = Control::start(parts).await.unwrap();
+        let control = Control::start(parts).await.map_err(|error| error.cause_chain())?;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
@@ -175,7 +191,7 @@ impl World {
             bailey_control::http::serve(listener, control.clone(), shutdown.clone(), Duration::from_millis(300));
         let server = tokio::spawn(server);
         let node = FakeNode::start(received);
-        Self { folder, address, control, node, git, issuer, clock, ahead_ms, shutdown, server }
+        Ok(Self { folder, address, control, node, git, issuer, clock, ahead_ms, shutdown, server })
     }
 
     pub fn client(&self, tenant: &str, user: &str) -> Client {
@@ -255,6 +271,11 @@ impl World {
         let roles = roles.iter().map(|role| role.parse().unwrap()).collect();
         let token = self.issuer.mint_system(&name, spec, &roles, 3600, now, &Rng::system());
         self.holder(token.unwrap().reveal())
+    }
+
+    /// Milliseconds since 1970, by its clock.
+    pub fn now_ms(&self) -> u64 {
+        self.clock.now_ms()
     }
 
     /// Has this much time pass at once, as everybody's credentials count it.

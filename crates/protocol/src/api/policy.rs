@@ -162,7 +162,7 @@ pub struct DryRunRow {
     pub action: String,
     /// On what kind of thing.
     pub resource: String,
-    /// How often, in that day.
+    /// How often, in that day, to the hour.
     pub count: u64,
     /// Last when, in milliseconds since 1970.
     pub last_ms: u64,

@@ -30,7 +30,14 @@ fn user(name: &str) -> UserId {
 /// Seen at a time, with a token that was issued then.
 fn seen(tenant: &str, name: &str, at: u64) -> SubjectSeen {
     let (roles, entitlements) = ([format!("r{at}"), "all".to_owned()].into(), Entitlement::ALL.into());
-    let rights = Rights { issued_s: at, valid_until_ms: at + 100, roles, entitlements };
+    let rights = Rights {
+        issued_s: at,
+        valid_until_ms: at + 100,
+        roles,
+        entitlements,
+        region: Some("eu".to_owned()),
+        project: None,
+    };
     SubjectSeen { tenant: tenant.parse().unwrap(), user: user(name), rights, seen_ms: at }
 }
 

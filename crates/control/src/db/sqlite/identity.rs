@@ -258,11 +258,11 @@ fn note(db: &Connection, subject: &SubjectSeen) -> Result<(), DbFault> {
         newest.learn(&known);
     }
     db.prepare_cached(
-        "INSERT INTO subjects (tenant, user, roles, entitlements, first_ms, last_ms, valid_until_ms, issued_s)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7)
+        "INSERT INTO subjects (tenant, user, roles, entitlements, first_ms, last_ms, valid_until_ms, issued_s, region, project)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6, ?7, ?8, ?9)
          ON CONFLICT (tenant, user) DO UPDATE SET roles = excluded.roles, entitlements = excluded.entitlements,
              last_ms = max(last_ms, excluded.last_ms), valid_until_ms = excluded.valid_until_ms,
-             issued_s = excluded.issued_s",
+             issued_s = excluded.issued_s, region = excluded.region, project = excluded.project",
     )?
     .execute(params![
         subject.tenant.as_str(),
@@ -272,13 +272,15 @@ fn note(db: &Connection, subject: &SubjectSeen) -> Result<(), DbFault> {
         stored(subject.seen_ms),
         stored(newest.valid_until_ms),
         stored(newest.issued_s),
+        newest.region,
+        newest.project,
     ])?;
     Ok(())
 }
 
 fn subject(db: &Connection, tenant: &TenantId, user: &UserId) -> Result<Option<SubjectKnown>, DbFault> {
     let mut query = db.prepare_cached(
-        "SELECT roles, entitlements, issued_s, valid_until_ms, first_ms, last_ms FROM subjects
+        "SELECT roles, entitlements, region, project, issued_s, valid_until_ms, first_ms, last_ms FROM subjects
          WHERE tenant = ?1 AND user = ?2",
     )?;
     let found = query.query_row(params![tenant.as_str(), user.as_str()], |row| known_columns(row, 0)).optional()?;
@@ -290,20 +292,25 @@ pub(super) fn rights(db: &Connection, tenant: &TenantId, user: &UserId) -> Resul
     Ok(subject(db, tenant, user)?.map(|known| known.rights))
 }
 
-type KnownColumns = (String, String, i64, i64, i64, i64);
+type KnownColumns = (String, String, [Option<String>; 2], [i64; 4]);
 
 /// What is known of a subject, from column `at` on; `None` where nothing is.
 fn known_columns(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<KnownColumns>> {
     let Some(roles) = row.get::<_, Option<String>>(at)? else { return Ok(None) };
-    Ok(Some((roles, row.get(at + 1)?, row.get(at + 2)?, row.get(at + 3)?, row.get(at + 4)?, row.get(at + 5)?)))
+    let times = [row.get(at + 4)?, row.get(at + 5)?, row.get(at + 6)?, row.get(at + 7)?];
+    Ok(Some((roles, row.get(at + 1)?, [row.get(at + 2)?, row.get(at + 3)?], times)))
 }
 
-fn known((roles, entitlements, issued, until, first, last): KnownColumns) -> Result<SubjectKnown, DbFault> {
+fn known(
+    (roles, entitlements, [region, project], [issued, until, first, last]): KnownColumns,
+) -> Result<SubjectKnown, DbFault> {
     let rights = Rights {
         issued_s: loaded(issued),
         valid_until_ms: loaded(until),
         roles: from_json(&roles)?,
         entitlements: from_json(&entitlements)?,
+        region,
+        project,
     };
     Ok(SubjectKnown { rights, first_ms: loaded(first), last_ms: loaded(last) })
 }
@@ -315,14 +322,14 @@ fn users(
     after: Option<&UserId>,
 ) -> Result<Vec<SubjectRecord>, DbFault> {
     let mut query = db.prepare_cached(
-        "SELECT names.user, s.roles, s.entitlements, s.issued_s, s.valid_until_ms, s.first_ms, s.last_ms,
+        "SELECT names.user, s.roles, s.entitlements, s.region, s.project, s.issued_s, s.valid_until_ms, s.first_ms, s.last_ms,
                 (SELECT min(since_ms) FROM disabled d WHERE d.tenant = ?1 AND d.user = names.user)
          FROM (SELECT user FROM subjects WHERE tenant = ?1
                UNION SELECT user FROM disabled WHERE tenant = ?1 AND user <> '' AND user NOT LIKE '#%') AS names
          LEFT JOIN subjects s ON s.tenant = ?1 AND s.user = names.user
          WHERE (?2 IS NULL OR names.user > ?2) ORDER BY names.user LIMIT ?3",
     )?;
-    let columns = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, known_columns(row, 1)?, row.get::<_, Option<i64>>(7)?));
+    let columns = |row: &Row<'_>| Ok((row.get::<_, String>(0)?, known_columns(row, 1)?, row.get::<_, Option<i64>>(9)?));
     let rows = query.query_map(params![tenant.as_str(), after.map(UserId::as_str), limit], columns)?;
     rows.map(|row| {
         let (user, seen, disabled) = row?;

@@ -29,6 +29,7 @@ const MIGRATIONS: &[&str] = &[
     super::forget::TABLES,
     ISSUED,
     super::policy::TOLD,
+    LABELS,
 ];
 
 const FIRST: &str = "
@@ -87,6 +88,12 @@ const RUN_ORIGINS: &str = "ALTER TABLE runs ADD COLUMN origin TEXT;";
 const ISSUED: &str = "
 ALTER TABLE subjects ADD COLUMN issued_s INTEGER NOT NULL DEFAULT 0;
 UPDATE subjects SET issued_s = last_ms / 1000;
+";
+
+/// What else of a subject policies may look at.
+const LABELS: &str = "
+ALTER TABLE subjects ADD COLUMN region TEXT;
+ALTER TABLE subjects ADD COLUMN project TEXT;
 ";
 
 const OPEN: &str = "open the database";
