@@ -1,7 +1,7 @@
 //! The table of attacks. Each runs in a sandbox of its own; ids are those of the threats.
 //!
-//! An attack that succeeds may leave a mark on the host, and no more than that: an operator runs this on a machine that
-//! is used. To add one: a program in `crates/bailey/attacks/`, a judge, a row here, and an arm in the hostile suite in
+//! An attack that succeeds leaves a mark for the host to see, and as little else as can be: what goes beyond a limit has a
+//! bound of its own, and what is opened is not written to. To add one: a program in `crates/bailey/attacks/`, a judge, a row here, and an arm in the hostile suite in
 //! which the program succeeds.
 
 use bailey_protocol::limits::Limits;
@@ -129,13 +129,17 @@ pub(crate) const CASES: &[Case] = &[
     case("O1", "secrets of the host and of other tenants", HUNT, &["{told}"], judge::through).root().to_its_end(),
     case("F03", "links out of a mounted folder", LINKS, &["{told}"], judge::links).mount().to_its_end(),
     case("F03", "links out of a mounted folder", LINKS, &["{told}"], judge::links).mount().root().to_its_end(),
-    case("R01", "a fork bomb", BOMB, &["fork"], judge::pids).to_its_end().limits(|limits| {
-        limits.pids = 64;
-        limits.timeout_ms = 3000;
-    }),
-    case("R03", "all memory", BOMB, &["memory"], judge::memory).to_its_end().limits(small),
-    case("R03", "memory in pipes", BOMB, &["pipes"], judge::memory).to_its_end().limits(small),
-    case("R05", "the whole disk, which is memory, too", BOMB, &["disk"], judge::disk).limits(|limits| {
+    case("R01", "more processes than there may be", BOMB, &["fork", "2000"], judge::pids).to_its_end().limits(
+        |limits| {
+            limits.pids = 64;
+            limits.timeout_ms = 3000;
+        },
+    ),
+    case("R03", "more memory than there may be", BOMB, &["memory", "300000000"], judge::memory)
+        .to_its_end()
+        .limits(small),
+    case("R03", "memory in pipes", BOMB, &["pipes", "500"], judge::memory).to_its_end().limits(small),
+    case("R05", "the whole disk, which is memory, too", BOMB, &["disk", "200000000"], judge::disk).limits(|limits| {
         limits.disk_bytes = 48 * MIB;
     }),
     case("R06", "more files than there may be", BOMB, &["inodes", "100000"], judge::files).limits(|limits| {
@@ -144,7 +148,7 @@ pub(crate) const CASES: &[Case] = &[
     case("R10", "processes that do not want to end", STUBBORN, &[], judge::time).to_its_end().limits(|limits| {
         limits.timeout_ms = 2500;
     }),
-    case("R11", "output without end", BOMB, &["output"], judge::output).to_its_end(),
+    case("R11", "more output than there may be", BOMB, &["output", "64000000"], judge::output).to_its_end(),
     case("R25", "processors that another tenant uses", BOMB, &["spin", "8"], judge::share)
         .beside(&["spin", "1"])
         .to_its_end()
