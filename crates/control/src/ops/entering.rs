@@ -9,6 +9,7 @@ use std::ops::ControlFlow;
 use bailey_protocol::api::{EntryKind, Notice, RunRequest};
 use bailey_protocol::change::NoticeReason;
 use bailey_protocol::id::VersionId;
+use bailey_protocol::node::SessionFile;
 use bailey_protocol::path::text_of;
 use bailey_tree::Store;
 
@@ -187,6 +188,12 @@ pub(super) fn in_request(request: &RunRequest) -> Vec<(&'static str, Finding)> {
         .chain(texts)
         .flat_map(|(field, text)| credential_scan::scan(text.as_bytes()).into_iter().map(move |found| (field, found)))
         .collect()
+}
+
+/// The same for the files that come with a run.
+pub(super) fn in_files(files: &[SessionFile]) -> Vec<(&'static str, Finding)> {
+    let found = files.iter().flat_map(|file| credential_scan::scan(&file.content));
+    found.map(|found| ("files", found)).collect()
 }
 
 #[cfg(test)]

@@ -50,8 +50,9 @@ pub async fn create(
 ) -> Result<Created, ApiError> {
     let hold = control.hold_drain()?;
     let idempotency = key.map(|key| Ok::<_, ApiError>(Idempotency { key, request: digest(&request)? })).transpose()?;
-    let shaped = entering::in_request(&request);
+    let mut shaped = entering::in_request(&request);
     let mut planned = run_request::plan(request, &control.config().runs)?;
+    shaped.extend(entering::in_files(&planned.files));
     let (template, limits) = (planned.template.clone(), planned.limits);
     let asked = Asked {
         plan: RunPlan { wall: planned.wall, template, root: planned.root, limits },

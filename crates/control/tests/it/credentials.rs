@@ -122,6 +122,7 @@ async fn a_run_asked_for_with_what_is_shaped_like_a_credential_is_warned_about_o
         ("stdin", json!({"command": ["cat"], "stdin": format!("\n{secret}\n")})),
         ("command", json!({"command": ["echo", secret]})),
         ("code", json!({"language": "python", "code": format!("x = '{secret}'")})),
+        ("files", json!({"command": ["true"], "files": {"/tmp/.env": {"text": format!("A={secret}")}}})),
     ];
     let world = World::new().await;
     world.node.follow(quick);

@@ -31,6 +31,7 @@ mod openapi;
 mod oracle;
 mod pace;
 mod policy;
+mod policy_in_time;
 mod restart;
 mod run_commit;
 mod runs;
