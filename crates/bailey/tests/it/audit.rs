@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::server::{Server, User, text};
+use crate::server::{Server, User, eventually, text};
 
 /// Shaped like a token of GitHub's, which it is not.
 const SHAPED: &str = "ghp_A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8";
@@ -113,7 +113,9 @@ fn the_audit_is_read_by_what_a_row_says_and_by_admins_alone() {
     assert_eq!(rows(&["--resource", "/tenants/acme/docs"]), 1);
     assert_eq!(rows(&["--decision", "denied"]), 1);
     assert_eq!(rows(&["--user", "nobody"]), 0);
-    assert_eq!(rows(&["--run", &run]), 1);
+    assert_eq!(rows(&["--run", &run, "--action", "run_create"]), 1);
+    eventually("its end is a row", || rows(&["--run", &run, "--action", "run_end"]) == 1);
+    assert_eq!(rows(&["--run", &run]), 2);
     assert_eq!(rows(&["--action", "tree_write", "-n", "1"]), 1);
     assert_eq!(rows(&["--action", "tree_write", "--since", "1h"]), 2);
     let denied = boss.ok(&["audit", "--decision", "denied"]);
