@@ -17,7 +17,7 @@ use bailey_protocol::path::RepoId;
 use bailey_tree::{CheckoutGrowth, Trees};
 use rustix::fs::{Mode, OFlags};
 use tokio::sync::watch;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::tasks::Tasks;
 
@@ -289,7 +289,14 @@ impl Shared {
     /// The folder of a tree that differs little and that nobody has, made that of this one.
     fn changed(&self, (repo, tree): &Key) -> Option<Arc<Folder>> {
         let failed = |cause: FillError| warn!(cause = &*cause, %tree, "checkout not made of another");
-        let near = |from: &TreeId| self.source.is_near(repo, from, tree).map_err(failed).unwrap_or(false);
+        let near = |from: &TreeId| {
+            let near = self.source.is_near(repo, from, tree);
+            // Garbage collection takes away what no branch leads to any more: of its folder nothing can be made.
+            near.unwrap_or_else(|cause| {
+                debug!(cause = &*cause, %from, "checkout cannot be compared");
+                false
+            })
+        };
         let from = self.idle(repo).into_iter().find(near)?;
         let (grave, folder) = self.take(&(repo.clone(), from.clone()))?;
         let path = self.parent(repo).join(tree.as_str());
