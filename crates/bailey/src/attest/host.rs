@@ -132,7 +132,7 @@ pub(crate) fn groups_of(part: &str) -> io::Result<Vec<PathBuf>> {
         for entry in entries {
             let Some(entry) = look::gone_is_none(entry)? else { continue };
             // On v1, names of controllers are links to what they are mounted with.
-            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            if !look::gone_is_none(entry.file_type())?.is_some_and(|kind| kind.is_dir()) {
                 continue;
             }
             let path = entry.path();
@@ -147,7 +147,7 @@ pub(crate) fn groups_of(part: &str) -> io::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Processes and threads of a sandbox now, as its control groups count them.
+/// Processes and threads of a sandbox now, as its control groups count them; none where no group does.
 pub(crate) fn tasks(groups: &[PathBuf]) -> u64 {
     let count = |group: &PathBuf| fs::read_to_string(group.join("pids.current")).ok()?.trim().parse().ok();
     groups.iter().filter_map(count).max().unwrap_or(0)

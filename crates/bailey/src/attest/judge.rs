@@ -288,6 +288,7 @@ pub(crate) fn pids(facts: &Facts) -> Result<(), Objection> {
     let most = u64::from(facts.limits.pids);
     match facts.ran.tasks {
         tasks if tasks > most => broken(format!("{tasks} processes and threads with a limit of {most}")),
+        0 => not_tried("no control group counted processes"),
         _ if facts.ran.hit(LimitHit::Pids) => Ok(()),
         tasks => not_tried(format!("the attack made only {tasks} processes and threads")),
     }

@@ -136,7 +136,7 @@ impl Look {
         if let Some(tmp) = gone_is_none(inside(init.pid, "tmp", OFlags::DIRECTORY))? {
             let tmp = format!("/proc/self/fd/{}", tmp.as_raw_fd());
             look.files = fs::read_dir(&tmp)?.count() as u64;
-            look.grown = fs::symlink_metadata(format!("{tmp}/grow")).map_or(0, |meta| meta.len());
+            look.grown = gone_is_none(fs::symlink_metadata(format!("{tmp}/grow")))?.map_or(0, |meta| meta.len());
         }
         (look.init, look.code) = (init, seen);
         Ok(look)
@@ -175,7 +175,8 @@ fn see(pid: i32) -> io::Result<Seen> {
         uid: number("Uid").ok_or_else(missing)?,
         state: field("State"),
         tracer: number("TracerPid").and_then(|pid| i32::try_from(pid).ok()).ok_or_else(missing)?,
-        umask: field("Umask"),
+        // One that has ended has none.
+        umask: status.get("Umask").cloned().ok_or(Errno::SRCH)?,
         capabilities,
         no_new_privs: field("NoNewPrivs"),
         seccomp: field("Seccomp"),
@@ -258,11 +259,12 @@ pub(crate) fn is_harmless(device: Device) -> bool {
 fn nodes(pid: i32) -> io::Result<BTreeSet<String>> {
     let mut found = BTreeSet::new();
     for folder in FOLDERS {
-        let Ok(opened) = inside(pid, folder, OFlags::DIRECTORY) else { continue };
+        let Some(opened) = gone_is_none(inside(pid, folder, OFlags::DIRECTORY))? else { continue };
         for entry in fs::read_dir(format!("/proc/self/fd/{}", opened.as_raw_fd()))? {
             let name = entry?.file_name();
             let meta = rustix::fs::statat(&opened, &name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
-            if let Some(device) = meta.ok().as_ref().and_then(device).filter(|device| !is_harmless(*device)) {
+            let meta = gone_is_none(meta.map_err(io::Error::from))?;
+            if let Some(device) = meta.as_ref().and_then(device).filter(|device| !is_harmless(*device)) {
                 found.insert(format!("{folder}/{} {:?}", name.display(), device.number));
             }
         }

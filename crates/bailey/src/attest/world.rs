@@ -42,6 +42,8 @@ pub(crate) struct World<'a> {
     /// Secrets that only a sandbox held.
     canaries: Vec<Canary>,
     neighbour: Live,
+    /// The neighbour's sandbox.
+    other: String,
     untouched: Look,
     host: HostState,
     host_namespaces: BTreeSet<String>,
@@ -70,7 +72,8 @@ impl<'a> World<'a> {
         if !neighbour.ready().await? {
             bail!("an ordinary run did not get going");
         }
-        let untouched = Look::at(neighbour.ran.sandbox().unwrap_or_default()).context("look at a sandbox")?;
+        let other = neighbour.ran.sandbox().context("an ordinary run began in no sandbox")?.to_owned();
+        let untouched = Look::at(&other).context("look at a sandbox")?;
         let mut host_namespaces = BTreeSet::new();
         for kind in look::NAMESPACES {
             let link = std::fs::read_link(format!("/proc/self/ns/{kind}")).context("look at namespaces")?;
@@ -87,6 +90,7 @@ impl<'a> World<'a> {
             listeners,
             canaries,
             neighbour,
+            other,
             untouched,
             host,
             host_namespaces,
@@ -126,8 +130,8 @@ impl<'a> World<'a> {
         };
         let mut live = Live::start(self.stand, &self.tasks, spec);
         if case.holds && live.ready().await? {
-            let sandbox = live.ran.sandbox().unwrap_or_default();
-            facts.look = note(&mut facts.blind, "the sandbox", Look::at(sandbox));
+            let looked = live.ran.sandbox().context("it has no name").and_then(|name| Ok(Look::at(name)?));
+            facts.look = note(&mut facts.blind, "the sandbox", looked);
             self.look_around(&mut facts);
         }
         facts.ran = live.finish(case.holds).await?;
@@ -153,7 +157,7 @@ impl<'a> World<'a> {
 
     /// What all control groups of the sandboxes here have in their path.
     pub(crate) fn ledger(&self) -> anyhow::Result<String> {
-        let sandbox = self.neighbour.ran.sandbox().unwrap_or_default();
+        let sandbox = &self.other;
         let groups = host::groups_of(sandbox).context("look at the control groups")?;
         let parent = groups.iter().find(|group| group.ends_with(sandbox)).and_then(|group| group.parent());
         let name = parent.and_then(|parent| parent.file_name()).context("the sandbox has no control group")?;
@@ -189,8 +193,7 @@ impl<'a> World<'a> {
             facts.harm.extend(self.host.changes(&now));
         }
         facts.harm.extend(note(&mut facts.blind, "the listeners", self.listeners.reached()).unwrap_or_default());
-        let neighbour = Look::at(self.neighbour.ran.sandbox().unwrap_or_default());
-        match neighbour {
+        match Look::at(&self.other) {
             Ok(now) => facts.harm.extend(harm_to_neighbour(&self.untouched, &now)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 facts.harm.push("another tenant's sandbox is gone".to_owned());

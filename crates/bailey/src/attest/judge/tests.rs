@@ -221,6 +221,7 @@ fn each_limit_that_was_not_kept_breaks_and_one_that_was_not_met_was_not_tried() 
     let bomb = |tasks| ended(Ending::Timeout, &[LimitHit::Pids], |_| {}).with_tasks(tasks);
     held(pids, &bomb(u64::from(limits.pids)));
     breaks(pids, &bomb(u64::from(limits.pids) + 1));
+    skips(pids, &bomb(0));
     skips(pids, &facts());
 
     let peak = |ending, peak| ended(ending, &[], |end| end.facts.memory_peak_bytes = peak);
