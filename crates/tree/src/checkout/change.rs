@@ -10,7 +10,7 @@ use rustix::fs::{AtFlags, Mode as Permissions};
 use super::{FOLDER_FLAGS, Written, write_any};
 use crate::error::TreeError;
 use crate::merge::{beside, same};
-use crate::object::{TreeItem, object_id};
+use crate::object::{Tree, TreeItem, object_id};
 use crate::objects::Objects;
 use crate::store::Store;
 use crate::{name, path};
@@ -59,27 +59,39 @@ impl Store {
     }
 }
 
+/// What differs between two folders under one name.
+enum Differs<'t> {
+    /// What is in the folders that both are.
+    Below(&'t TreeItem, &'t TreeItem),
+    /// One is in the place of the other, or of nothing, or nothing of it.
+    Whole(Option<&'t TreeItem>, Option<&'t TreeItem>),
+}
+
+fn differences<'t>(from: &'t Tree, to: &'t Tree) -> impl Iterator<Item = Differs<'t>> {
+    beside([from, to]).into_values().filter(|[old, new]| !same(*old, *new)).map(|[old, new]| match (old, new) {
+        (Some(old), Some(new)) if old.mode.is_tree() && new.mode.is_tree() => Differs::Below(old, new),
+        (old, new) => Differs::Whole(old, new),
+    })
+}
+
 /// Counts what differs down from `left`, as long as there is something left.
 fn near(objects: &Objects, from: &ObjectId, to: &ObjectId, left: &mut u64) -> Result<bool, TreeError> {
     let (from, to) = (objects.known_tree(from)?, objects.known_tree(to)?);
-    for [old, new] in beside([&from, &to]).into_values() {
-        if same(old, new) {
-            continue;
-        }
-        if let (Some(old), Some(new)) = (old, new)
-            && old.mode.is_tree()
-            && new.mode.is_tree()
-        {
-            if !near(objects, &old.oid, &new.oid, left)? {
-                return Ok(false);
+    for one in differences(&from, &to) {
+        match one {
+            Differs::Below(old, new) => {
+                if !near(objects, &old.oid, &new.oid, left)? {
+                    return Ok(false);
+                }
             }
-            continue;
-        }
-        for item in [old, new].into_iter().flatten() {
-            let below = if item.mode.is_tree() { objects.extent(&item.oid)?.entries } else { 0 };
-            match left.checked_sub(below.saturating_add(1)) {
-                Some(less) => *left = less,
-                None => return Ok(false),
+            Differs::Whole(old, new) => {
+                for item in [old, new].into_iter().flatten() {
+                    let below = if item.mode.is_tree() { objects.extent(&item.oid)?.entries } else { 0 };
+                    match left.checked_sub(below.saturating_add(1)) {
+                        Some(less) => *left = less,
+                        None => return Ok(false),
+                    }
+                }
             }
         }
     }
@@ -101,24 +113,21 @@ impl Change<'_> {
         depth: usize,
     ) -> Result<(), TreeError> {
         let (from, to) = (self.objects.known_tree(from)?, self.objects.known_tree(to)?);
-        for [old, new] in beside([&from, &to]).into_values() {
-            if same(old, new) {
-                continue;
-            }
-            if let (Some(old), Some(new)) = (old, new)
-                && old.mode.is_tree()
-                && new.mode.is_tree()
-            {
-                let (below, shown) = enter(old, folder, shown)?;
-                self.folder(&old.oid, &new.oid, below.as_fd(), &shown, depth + 1)?;
-                continue;
-            }
-            if let Some(old) = old {
-                self.remove(old, folder, shown)?;
-            }
-            if let Some(new) = new {
-                let Written { entries, bytes } = write_any(self.objects, new, folder, shown, depth)?;
-                self.grow(entries, bytes, 1);
+        for one in differences(&from, &to) {
+            match one {
+                Differs::Below(old, new) => {
+                    let (below, shown) = enter(old, folder, shown)?;
+                    self.folder(&old.oid, &new.oid, below.as_fd(), &shown, depth + 1)?;
+                }
+                Differs::Whole(old, new) => {
+                    if let Some(old) = old {
+                        self.remove(old, folder, shown)?;
+                    }
+                    if let Some(new) = new {
+                        let Written { entries, bytes } = write_any(self.objects, new, folder, shown, depth)?;
+                        self.grow(entries, bytes, 1);
+                    }
+                }
             }
         }
         Ok(())
