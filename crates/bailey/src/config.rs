@@ -24,6 +24,8 @@ pub(crate) enum ConfigError {
     Exposed { path: PathBuf },
     #[error("`{key}` in `{path}` is {given}: {rule}")]
     Value { path: PathBuf, key: &'static str, given: String, rule: &'static str },
+    #[error("`large_disks` in `{path}`: {source}")]
+    LargeDisks { path: PathBuf, source: bailey_protocol::limits::LimitsError },
     #[error("in `{path}`: {source}")]
     Issuer { path: PathBuf, source: bailey_control::auth::IssuerConfigError },
     #[error(transparent)]

@@ -97,6 +97,10 @@ fn print(report: &Report) -> std::io::Result<()> {
         }
     }
     let host = &report.host;
-    terminal::line(&format!("kernel {}, landlock {}, cgroups {}", host.kernel, host.landlock_abi, host.cgroups))?;
+    let large = if host.ext4 { "" } else { ", no large disks: the kernel has no ext4" };
+    terminal::line(&format!(
+        "kernel {}, landlock {}, cgroups {}{large}",
+        host.kernel, host.landlock_abi, host.cgroups
+    ))?;
     report.missing.iter().try_for_each(|what| terminal::line(&format!("{} {what}", paint.red("missing:"))))
 }

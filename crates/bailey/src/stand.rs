@@ -77,6 +77,7 @@ pub(crate) fn on<T>(
         guest_binary: binaries.guest.clone(),
         guest_sha256: binaries.guest_sha256.clone(),
         templates: vec![TemplateImage { digest: template.digest.clone(), image: template.image.clone() }],
+        large_disks: None,
         server: None,
     };
     let (mut jail, socket) = start_jail(&binaries.jail, &supervisor)?;
@@ -140,6 +141,7 @@ fn start_node(
             templates: BTreeMap::from([(base.clone(), digest.clone())]),
             parked: 0,
             limits: Limits::default(),
+            large_disks: None,
             ceiling: Limits { timeout_ms: LONGEST_MS, ..Limits::default() },
             deadlines: Deadlines::default(),
             mint: Arc::new(mint),

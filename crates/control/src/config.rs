@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bailey_protocol::id::TemplateName;
-use bailey_protocol::limits::Limits;
+use bailey_protocol::limits::{LargeDisks, Limits};
 use bailey_protocol::quota::TenantQuota;
 use bailey_protocol::wall::WallKind;
 
@@ -135,6 +135,8 @@ pub struct RunConfig {
     pub default_limits: Limits,
     /// The most that a run may ask for.
     pub ceiling: Limits,
+    /// Disks that do not fit in memory, if the server has any.
+    pub large_disks: Option<LargeDisks>,
     /// Runs at once, on the whole server.
     pub per_server: usize,
     /// Runs at once, of one tenant.
@@ -243,6 +245,7 @@ impl RunConfig {
                 timeout_ms: 60 * 60 * 1000,
                 output_bytes: 64 * 1024 * 1024,
             },
+            large_disks: None,
             per_server: 256,
             per_tenant: 64,
             launches_per_minute: None,

@@ -25,6 +25,10 @@ const NOT_SYSTEM: [&str; 2] = ["/var/tmp", "/var/www"];
 /// It holds the user's home, which a mount there would hide. What is below it may be mounted at.
 const HOMES: &str = "/home";
 
+/// How to get a disk that does not fit in three quarters of the run's memory.
+const LARGE_DISK_HINT: &str =
+    "Ask for less, or for more memory as well; or have the operator set larger disks aside (`[large_disks]`).";
+
 /// A run that could be carried out, if policy allows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlannedRun {
@@ -72,10 +76,7 @@ pub(crate) struct PlannedMount {
 /// # Errors
 /// Names the first field that does not fit and how to correct it.
 pub(crate) fn plan(request: RunRequest, config: &RunConfig) -> Result<PlannedRun, ApiError> {
-    let limits = limits(&request.limits, &config.default_limits);
-    limits
-        .check(&config.ceiling)
-        .map_err(|error| ApiError::invalid("invalid_limit", error.to_string(), "Ask for a value in that range."))?;
+    let limits = limits(&request.limits, config)?;
     let command = command(request.command, request.code, request.language)?;
     check_sizes(&command, &request.env)?;
     check_env(&request.env)?;
@@ -104,9 +105,10 @@ pub(crate) fn plan(request: RunRequest, config: &RunConfig) -> Result<PlannedRun
     })
 }
 
-fn limits(asked: &LimitsRequest, default: &Limits) -> Limits {
+fn limits(asked: &LimitsRequest, config: &RunConfig) -> Result<Limits, ApiError> {
+    let default = &config.default_limits;
     let memory_bytes = asked.memory_bytes.unwrap_or(default.memory_bytes);
-    Limits {
+    let mut limits = Limits {
         cpu_millis: asked.cpu_millis.unwrap_or(default.cpu_millis),
         memory_bytes,
         pids: asked.pids.unwrap_or(default.pids),
@@ -116,6 +118,19 @@ fn limits(asked: &LimitsRequest, default: &Limits) -> Limits {
         open_files: asked.open_files.unwrap_or(default.open_files),
         timeout_ms: asked.timeout_ms.unwrap_or(default.timeout_ms),
         output_bytes: asked.output_bytes.unwrap_or(default.output_bytes),
+    };
+    if let Some(large) = config.large_disks.filter(|_| asked.disk_inodes.is_none() && limits.wants_large_disk()) {
+        limits.disk_inodes = limits.disk_inodes.min(large.most_inodes(limits.disk_bytes));
+    }
+    match limits.check(&config.ceiling, config.large_disks.as_ref()) {
+        Ok(()) => Ok(limits),
+        Err(error) => {
+            let hint = match error.field {
+                "disk_bytes" if limits.wants_large_disk() => LARGE_DISK_HINT,
+                _ => "Ask for a value in that range.",
+            };
+            Err(ApiError::invalid("invalid_limit", error.to_string(), hint))
+        }
     }
 }
 

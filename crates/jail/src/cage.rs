@@ -84,7 +84,7 @@ pub(crate) struct Cage {
 /// What keeps a cage's file systems and namespaces alive on the jail's side.
 #[derive(Debug)]
 pub(crate) struct Parts {
-    /// The tmpfs of all writable layers.
+    /// The disk of all writable layers.
     pub(crate) disk: Disk,
     /// What its `/proc` says of the machine.
     pub(crate) facts: Facts,

@@ -4,6 +4,7 @@
 //! Answers wait in an outbox. Nothing here waits.
 
 mod events;
+mod making;
 mod removal;
 mod requests;
 mod shares;
@@ -16,7 +17,8 @@ use bailey_protocol::id::{SandboxId, TemplateDigest};
 use bailey_protocol::jail::{JailAnswer, JailFault, JailFaultKind, JailReply};
 
 use crate::cage::Cage;
-use crate::cage::park::Workshop;
+use crate::cage::park::{Order, Workshop};
+use crate::disks::{Disks, Making};
 use crate::fault::{fault, invalid};
 use crate::ledger::Ledger;
 use crate::poller::Poller;
@@ -40,6 +42,10 @@ pub(crate) struct Fleet {
     chunks: Vec<Chunk>,
     ranges: Ranges,
     cages: BTreeMap<u64, Cage>,
+    /// Disks for cages that do not fit in memory.
+    disks: Option<Disks>,
+    /// Cages that wait for theirs.
+    makings: BTreeMap<u64, (Order, Making)>,
     remains: BTreeMap<u64, Remains>,
     names: BTreeMap<SandboxId, u64>,
     last_serial: u64,
@@ -55,7 +61,7 @@ impl Fleet {
         poller: Poller,
         ledger: Ledger,
         templates: BTreeSet<TemplateDigest>,
-        uid_folder: OwnedFd,
+        (uid_folder, disks): (OwnedFd, Option<Disks>),
     ) -> Self {
         Self {
             shop,
@@ -66,6 +72,8 @@ impl Fleet {
             chunks: Vec::new(),
             ranges: Ranges::default(),
             cages: BTreeMap::new(),
+            disks,
+            makings: BTreeMap::new(),
             remains: BTreeMap::new(),
             names: BTreeMap::new(),
             last_serial: 0,

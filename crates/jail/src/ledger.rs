@@ -90,6 +90,11 @@ impl Ledger {
         &self.record.id
     }
 
+    /// The jail's own folder.
+    pub(crate) fn folder(&self) -> Result<OwnedFd, Errno> {
+        rustix::io::fcntl_dupfd_cloexec(&self.folder, 3)
+    }
+
     /// The uid chunk that was held last.
     pub(crate) fn chunk(&self) -> Option<u32> {
         self.record.chunk

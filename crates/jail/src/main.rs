@@ -11,6 +11,7 @@ mod cage;
 mod cgroup;
 mod clock;
 mod config;
+mod disks;
 mod fault;
 mod files;
 mod fleet;

@@ -26,8 +26,10 @@ pub(crate) enum Source {
     Memory(u64),
     /// A collector's pidfd.
     Collector(u64),
-    /// The pidfd of a process that lets a large disk go.
+    /// The pidfd of a process that lets a disk go.
     Closer(u64),
+    /// The pidfd of a process that makes a large disk.
+    Maker(u64),
 }
 
 impl Source {
@@ -42,6 +44,7 @@ impl Source {
             Self::Memory(serial) => (serial, 5),
             Self::Collector(serial) => (serial, 6),
             Self::Closer(serial) => (serial, 8),
+            Self::Maker(serial) => (serial, 9),
         };
         serial << 4 | kind
     }
@@ -57,7 +60,8 @@ impl Source {
             5 => Self::Memory(serial),
             6 => Self::Collector(serial),
             7 => Self::ServerReport,
-            _ => Self::Closer(serial),
+            8 => Self::Closer(serial),
+            _ => Self::Maker(serial),
         }
     }
 }
@@ -113,8 +117,14 @@ mod tests {
     #[test]
     fn sources_survive_the_kernel() {
         let all = [Source::Signals, Source::Node, Source::Server, Source::ServerReport];
-        let cages =
-            [Source::Report(1), Source::Init(1 << 40), Source::Memory(7), Source::Collector(9), Source::Closer(3)];
+        let cages = [
+            Source::Report(1),
+            Source::Init(1 << 40),
+            Source::Memory(7),
+            Source::Collector(9),
+            Source::Closer(3),
+            Source::Maker(2),
+        ];
         for source in all.into_iter().chain(cages) {
             assert_eq!(Source::unpack(source.pack()), source);
         }

@@ -17,6 +17,7 @@ use crate::cage::timens::HostTime;
 use crate::cage::{claim, filter};
 use crate::cgroup::tree::Tree;
 use crate::config::Told;
+use crate::disks::{Disks, Driver};
 use crate::fault::OrFault;
 use crate::fleet::Fleet;
 use crate::ledger::Ledger;
@@ -58,6 +59,7 @@ pub(crate) fn start(told: &Told) -> Result<Supervisor, JailFault> {
     let shared = shared_folder().or_internal("open /run/bailey")?;
     let uid_folder = files::open_folder(&shared, "uids").or_internal("open /run/bailey/uids")?;
     let groups = files::read(CWD, "/proc/self/cgroup").or_fence("find the cgroup controllers")?;
+    let driver = config.large_disks.map(|_| Driver::find().or_fence("find the loop driver")).transpose()?;
     let templates = config.templates.iter().map(template::mount).collect::<Result<Vec<_>, _>>()?;
     let gathered = config
         .server
@@ -74,7 +76,7 @@ pub(crate) fn start(told: &Told) -> Result<Supervisor, JailFault> {
     };
     let traces = Traces { tops, ledger: ledger.id().to_owned(), shared };
     let furnished = opened.and_then(|tree| {
-        furnish(told, Found { tree, ledger, uid_folder, host_mounts, slice_device, templates, layout, node })
+        furnish(told, Found { tree, ledger, uid_folder, host_mounts, slice_device, templates, layout, node, driver })
     });
     match furnished {
         Ok((fleet, signals, server, node)) => {
@@ -97,6 +99,7 @@ struct Found {
     templates: Vec<Template>,
     layout: server::root::Layout,
     node: Option<Connection>,
+    driver: Option<Driver>,
 }
 
 /// The parts of a supervisor.
@@ -105,8 +108,14 @@ type Parts = (Fleet, OwnedFd, Option<Server>, Option<Connection>);
 /// Everything after the cgroups.
 fn furnish(told: &Told, found: Found) -> Result<Parts, JailFault> {
     let config = &told.config;
-    let Found { tree, ledger, uid_folder, host_mounts, slice_device, templates, layout, node } = found;
+    let Found { tree, ledger, uid_folder, host_mounts, slice_device, templates, layout, node, driver } = found;
     sweep::sweep(&tree)?;
+    let disks = match config.large_disks.zip(driver) {
+        Some((offer, driver)) => {
+            Some(Disks::set_aside(offer, ledger.folder().or_internal("open the folder")?, driver)?)
+        }
+        None => None,
+    };
     let poller = Poller::new().or_internal("wait for descriptors")?;
     let signals = bailey_sys::signal::as_descriptor(&SIGNALS).or_internal("take the signals")?;
     poller.add(&signals, Source::Signals).or_internal("wait for descriptors")?;
@@ -119,7 +128,7 @@ fn furnish(told: &Told, found: Found) -> Result<Parts, JailFault> {
     let shop = workshop(tree, layers, (mounts, host_mounts), slice_owner, slice_device)?;
     let filters = shop.init_filters.clone();
     let digests: BTreeSet<_> = templates.into_iter().map(|template| template.digest).collect();
-    let mut fleet = Fleet::new(shop, poller, ledger, digests, uid_folder);
+    let mut fleet = Fleet::new(shop, poller, ledger, digests, (uid_folder, disks));
     fleet.take_chunk()?;
     let launch = config.server.clone();
     let server = launch.map(|launch| Server::new(launch, layout, filters)).transpose()?;

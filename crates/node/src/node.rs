@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use bailey_protocol::git::{GitSpec, GitUpdate};
 use bailey_protocol::id::{TemplateDigest, TemplateName};
-use bailey_protocol::limits::Limits;
-use bailey_protocol::node::{RunSpec, RunUpdate};
+use bailey_protocol::limits::{LargeDisks, Limits};
+use bailey_protocol::node::{NodeFault, RunSpec, RunUpdate};
 use bailey_protocol::path::RepoId;
 use bailey_protocol::wall::WallKind;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::select_all;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -49,6 +49,8 @@ pub struct NodeConfig {
     pub limits: Limits,
     /// The most that a run may ask for.
     pub ceiling: Limits,
+    /// What the wall has for sandboxes that write more than their memory holds.
+    pub large_disks: Option<LargeDisks>,
     /// How long things may take.
     pub deadlines: Deadlines,
     /// Makes sandbox ids.
@@ -113,6 +115,9 @@ pub(crate) struct Host {
     pub(crate) checkouts: Checkouts,
     pub(crate) repos: Repos,
     pub(crate) ceiling: Limits,
+    pub(crate) large_disks: Option<LargeDisks>,
+    /// Large disks that nobody has; those who wait for one are served in turn.
+    large_free: Arc<Semaphore>,
     pub(crate) deadlines: Deadlines,
     pub(crate) tasks: Tasks,
     /// Runs, apart from the tasks that only clean up.
@@ -124,6 +129,15 @@ pub(crate) struct Host {
 }
 
 impl Host {
+    /// Waits until a run may have the disk that it asks for. CANCEL: it has left the queue.
+    pub(crate) async fn large_disk(&self, limits: &Limits) -> Result<Option<OwnedSemaphorePermit>, NodeFault> {
+        if !limits.wants_large_disk() {
+            return Ok(None);
+        }
+        let right = Arc::clone(&self.large_free).acquire_owned().await;
+        right.map(Some).map_err(|_closed| fault::unavailable())
+    }
+
     /// Resolves when any wall is lost.
     pub(crate) async fn wall_lost(&self) {
         if self.walls.is_empty() {
@@ -177,6 +191,7 @@ impl Node {
                 pools.insert((wall.capabilities().kind, template.clone()), pool);
             }
         }
+        let large_count = config.large_disks.map_or(0, |large| usize::try_from(large.count).unwrap_or(usize::MAX));
         let host = Host {
             pools,
             walls,
@@ -184,6 +199,8 @@ impl Node {
             checkouts,
             repos: config.repos,
             ceiling: config.ceiling,
+            large_disks: config.large_disks,
+            large_free: Arc::new(Semaphore::new(large_count)),
             deadlines: config.deadlines,
             tasks,
             runs: Tasks::new(),

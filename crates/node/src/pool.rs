@@ -58,8 +58,16 @@ impl Recipe {
     /// # Errors
     /// When the wall fails or the agent does not come up.
     pub async fn make(&self) -> Result<Machine, MachineError> {
+        self.make_with(self.limits).await
+    }
+
+    /// The same with other limits: a large disk has its size from the beginning.
+    ///
+    /// # Errors
+    /// As above.
+    pub async fn make_with(&self, limits: Limits) -> Result<Machine, MachineError> {
         let parked = Arc::clone(&self.wall)
-            .park((self.mint)(), self.template.clone(), self.limits)
+            .park((self.mint)(), self.template.clone(), limits)
             .await
             .map_err(MachineError::Wall)?;
         Machine::up(parked, self.up_within, &self.tasks).await

@@ -16,6 +16,7 @@ use bailey_protocol::path::SandboxPath;
 use bailey_protocol::wall::WallKind;
 use tokio::io::AsyncRead;
 use tokio::net::UnixStream;
+use tokio::sync::OwnedSemaphorePermit;
 use tracing::{debug, error};
 
 use crate::checkout::Slice;
@@ -131,13 +132,15 @@ pub struct Hold {
     tasks: Tasks,
     /// What its code may look at as long as it lives.
     slices: Vec<Slice>,
+    /// Its right to a large disk.
+    large: Option<OwnedSemaphorePermit>,
 }
 
 impl Hold {
     /// Takes responsibility for a sandbox.
     #[must_use]
     pub fn new(sandbox: SandboxId, wall: Arc<dyn Wall>, tasks: Tasks) -> Self {
-        Self { sandbox, wall, tasks, slices: Vec::new() }
+        Self { sandbox, wall, tasks, slices: Vec::new(), large: None }
     }
 
     /// The sandbox's id.
@@ -149,6 +152,11 @@ impl Hold {
     /// Has slices stay where they are until the sandbox is destroyed, or known to be dead.
     pub fn keep(&mut self, slices: Vec<Slice>) {
         self.slices = slices;
+    }
+
+    /// Has its right to a large disk end with it.
+    pub fn keep_large(&mut self, right: Option<OwnedSemaphorePermit>) {
+        self.large = right;
     }
 
     /// Lets go of its slices: all of its processes are dead.
@@ -173,13 +181,14 @@ impl Drop for Hold {
     fn drop(&mut self) {
         let wall = Arc::clone(&self.wall);
         let (sandbox, slices) = (self.sandbox.clone(), std::mem::take(&mut self.slices));
+        let large = self.large.take();
         self.tasks.spawn(async move {
             match wall.destroy(&sandbox).await {
                 Ok(()) => debug!(%sandbox, "sandbox destroyed"),
                 Err(WallError::Jail(JailError::Lost)) => debug!(%sandbox, "sandbox gone with its jail"),
                 Err(cause) => error!(%sandbox, cause = &cause as &dyn std::error::Error, "sandbox not destroyed"),
             }
-            drop(slices);
+            drop((slices, large));
         });
     }
 }

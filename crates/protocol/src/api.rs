@@ -157,7 +157,7 @@ pub struct LimitsRequest {
     /// Processes and threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pids: Option<u32>,
-    /// Bytes.
+    /// Bytes. More than three quarters of the memory take a disk that the operator has set aside.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk_bytes: Option<u64>,
     /// Files, folders and links.

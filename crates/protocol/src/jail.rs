@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::id::{SandboxId, ShareTag, TemplateDigest};
-use crate::limits::Limits;
+use crate::limits::{LargeDisks, Limits};
 use crate::path::SandboxPath;
 
 /// Descriptors that the jail hands to the supervised server, by number.
@@ -52,6 +52,9 @@ pub struct SupervisorConfig {
     pub guest_sha256: String,
     /// Templates that cages may start from.
     pub templates: Vec<TemplateImage>,
+    /// Room for sandboxes that write more than their memory holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub large_disks: Option<LargeDisks>,
     /// The server to run. `None`: attached to a caller that is root itself (`bailey doctor`, test suites), which
     /// holds the other end of descriptor [`server_fd::JAIL`]; the jail ends when that end closes.
     pub server: Option<ServerLaunch>,
@@ -103,7 +106,8 @@ pub struct JailRequest {
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum JailOp {
     /// Build a cage and start its agent; it knows no tenant. Answer: [`JailAnswer::Parked`] with two descriptors:
-    /// the host's end of the agent's stream, and a pidfd of the cage's PID 1.
+    /// the host's end of the agent's stream, and a pidfd of the cage's PID 1. A large disk ([`Limits::wants_large_disk`])
+    /// has its size from here on: a claim may not change it.
     Park { sandbox: SandboxId, template: TemplateDigest, limits: Limits },
     /// Give a parked cage its limits and its slices. All cages of one `share` have as much CPU time together as one of
     /// another, where there is not enough. Attached: for each mount, in order, a directory descriptor of its lower layer

@@ -172,7 +172,7 @@ mod tests {
             assert!(seen.insert((case.id, case.name, case.root)), "{} {} comes twice", case.id, case.name);
             let mut limits = Limits::default();
             (case.limits)(&mut limits);
-            limits.check(&Limits::default()).unwrap_or_else(|error| panic!("{}: {error}", case.name));
+            limits.check(&Limits::default(), None).unwrap_or_else(|error| panic!("{}: {error}", case.name));
             assert!(text(case.program).len() < 100_000, "{}", case.name);
         }
         let groups: std::collections::BTreeSet<&str> = CASES.iter().filter_map(|case| case.id.get(..1)).collect();

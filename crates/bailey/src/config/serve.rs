@@ -7,6 +7,7 @@ use std::time::Duration;
 use bailey_control::auth::IssuerConfig;
 use bailey_control::config::RunConfig;
 use bailey_protocol::id::TemplateDigest;
+use bailey_protocol::limits::LargeDisks;
 use bailey_protocol::quota::TenantQuota;
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +41,8 @@ struct File {
     log: Option<LogLevel>,
     /// How many runs there may be at once.
     limits: RunLimits,
+    /// Room on the host's disk for runs that write more than their memory holds; none unless it is set aside here.
+    large_disks: Option<LargeDisks>,
     /// How much a tenant may keep that has no quota of its own.
     quota: QuotaFile,
     /// How long.
@@ -113,6 +116,7 @@ pub(crate) struct ServeConfig {
     pub(crate) parked: u32,
     pub(crate) log: LogLevel,
     pub(crate) limits: RunLimits,
+    pub(crate) large_disks: Option<LargeDisks>,
     pub(crate) quota: TenantQuota,
     pub(crate) identity: ServerIdentity,
 }
@@ -130,6 +134,7 @@ pub(crate) struct ServerConfig {
     pub(crate) drain_ms: u64,
     pub(crate) log: LogLevel,
     pub(crate) limits: RunLimits,
+    pub(crate) large_disks: Option<LargeDisks>,
     pub(crate) quota: TenantQuota,
     pub(crate) identity: ServerIdentity,
     pub(crate) json: bool,
@@ -164,6 +169,9 @@ impl ServeConfig {
         }
         range("limits.queued_per_tenant", queued_per_tenant.unwrap_or(0), 0, 100_000, "use 0 to 100000")?;
         range("limits.queued_seconds", queued_seconds.unwrap_or(0), 0, 600, "use 0 to 600")?;
+        if let Some(disks) = &file.large_disks {
+            disks.check().map_err(|source| ConfigError::LargeDisks { path: path.clone(), source })?;
+        }
         let cache_mib = file.policy_cache_mib.unwrap_or(512);
         Ok(Self {
             policy_cache_mib: range("policy_cache_mib", cache_mib, 1, 65_536, "use 1 to 65536")?,
@@ -176,6 +184,7 @@ impl ServeConfig {
             parked: range("parked", file.parked.unwrap_or(4), 0, MAX_PARKED, "use 0 to 1000")?,
             log: file.log.unwrap_or_default(),
             limits: file.limits,
+            large_disks: file.large_disks,
             quota: storage::read(&path, file.quota, file.retention)?,
             identity: ServerIdentity::read(&path, file.identity, file.issuers)?,
         })
@@ -226,7 +235,12 @@ mod tests {
         assert_eq!(config.unwrap().quota, quota);
         let config = parse("[retention]\nversion_days = 90");
         assert_eq!(config.unwrap().quota, TenantQuota { version_days: 90, ..TenantQuota::default() });
+        let config = parse("[large_disks]\ncount = 2\nbytes = 1073741824\ninodes = 262144").unwrap();
+        assert_eq!(config.large_disks, Some(LargeDisks { count: 2, bytes: 1 << 30, inodes: 1 << 18 }));
         for bad in [
+            "[large_disks]\ncount = 2",
+            "[large_disks]\ncount = 0\nbytes = 1073741824\ninodes = 262144",
+            "[large_disks]\ncount = 2\nbytes = 1073741824\ninodes = 262145",
             "Parked = 1",
             "parked = -1",
             "parked = 1001",

@@ -19,6 +19,8 @@ pub(crate) struct HostFacts {
     pub(crate) landlock_abi: i32,
     pub(crate) erofs: bool,
     pub(crate) overlay: bool,
+    /// For disks that do not fit in memory; nothing is missing without.
+    pub(crate) ext4: bool,
 }
 
 impl HostFacts {
@@ -51,6 +53,7 @@ impl HostFacts {
             landlock_abi: bailey_sys::landlock::offered(),
             erofs: has("erofs"),
             overlay: has("overlay"),
+            ext4: has("ext4"),
             kernel,
         }
     }

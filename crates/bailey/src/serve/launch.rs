@@ -34,6 +34,7 @@ pub(crate) fn launch(args: ServeArgs, json: bool) -> Result<Infallible, ServeErr
         log: config.log,
         limits: config.limits,
         quota: config.quota,
+        large_disks: config.large_disks,
         identity: config.identity,
         json,
     };
@@ -42,6 +43,7 @@ pub(crate) fn launch(args: ServeArgs, json: bool) -> Result<Infallible, ServeErr
         guest_binary: binaries.guest,
         guest_sha256: binaries.guest_sha256,
         templates: vec![TemplateImage { digest: template.digest, image: template.image }],
+        large_disks: config.large_disks,
         server: Some(ServerLaunch {
             listen: config.listen,
             binary: binaries.server,

@@ -102,6 +102,7 @@ async fn serve(jail: OwnedFd, listener: OwnedFd, config: ServerConfig) -> anyhow
     control_config.identity = config.identity.control().context("read the configuration")?;
     control_config.storage.quota = config.quota;
     control_config.policy_cache_bytes = usize::try_from(config.policy_cache_mib)? << 20;
+    control_config.runs.large_disks = config.large_disks;
     config.limits.apply(&mut control_config.runs)?;
     let node = Node::start(jail, node_config(&config, base, control_config.runs.ceiling, &trees, data, &clock, &rng)?)
         .context("start the node")?;
@@ -168,6 +169,7 @@ fn node_config(
         parked: usize::try_from(config.parked)?,
         limits: Limits::default(),
         ceiling,
+        large_disks: config.large_disks,
         deadlines: Deadlines::default(),
         mint: Arc::new(move || SandboxId::mint(clock.now_ms(), rng.bytes().unwrap_or_default())),
     })

@@ -30,6 +30,7 @@ mod faults;
 mod files;
 mod kernel;
 mod kill_loop;
+mod large_disks;
 mod leaks;
 mod portrait;
 mod posture;

@@ -1,4 +1,4 @@
-use bailey_protocol::limits::Limits;
+use bailey_protocol::limits::{LargeDisks, Limits};
 
 use super::*;
 use crate::config::ControlConfig;
@@ -27,6 +27,27 @@ fn code_becomes_a_command() {
 fn a_small_memory_brings_a_disk_that_fits() {
     let planned = check(serde_json::json!({"command": ["true"], "limits": {"memory_bytes": 64 << 20}})).unwrap();
     assert_eq!(planned.limits.disk_bytes, 32 << 20);
+}
+
+#[test]
+fn a_disk_larger_than_memory_takes_what_the_operator_set_aside() {
+    let mut config = ControlConfig::new("base".parse().unwrap()).runs;
+    let plan = |config: &RunConfig, limits: serde_json::Value| {
+        let body = serde_json::json!({"command": ["true"], "limits": limits});
+        plan(serde_json::from_value(body).unwrap(), config)
+    };
+    let asked = serde_json::json!({"memory_bytes": 64 << 20, "disk_bytes": 128 << 20});
+    let refused = plan(&config, asked.clone()).unwrap_err();
+    assert!(refused.code == "invalid_limit" && refused.hint.contains("[large_disks]"), "{refused:?}");
+    config.large_disks = Some(LargeDisks { count: 1, bytes: 1 << 30, inodes: 40_000 });
+    // Who says nothing of files gets as many as such a disk has.
+    assert_eq!(plan(&config, asked).unwrap().limits.disk_inodes, 128 << 8);
+    let whole = serde_json::json!({"memory_bytes": 64 << 20, "disk_bytes": 1 << 30});
+    assert_eq!(plan(&config, whole).unwrap().limits.disk_inodes, 40_000);
+    let greedy = serde_json::json!({"memory_bytes": 64 << 20, "disk_bytes": (1 << 30) + 1});
+    assert_eq!(plan(&config, greedy).unwrap_err().code, "invalid_limit");
+    let many = serde_json::json!({"memory_bytes": 64 << 20, "disk_bytes": 1 << 30, "disk_inodes": 40_001});
+    assert_eq!(plan(&config, many).unwrap_err().code, "invalid_limit");
 }
 
 #[test]

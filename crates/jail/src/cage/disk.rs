@@ -1,11 +1,11 @@
-//! What a cage may write: one tmpfs with a size, a folder of it for every layer.
+//! What a cage may write: one tmpfs with a size, or a large disk ([`crate::disks`]); a folder of it for every layer.
 //!
 //! It is never attached to any place as a whole, so nothing inside the cage names a path of the host.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bailey_protocol::limits::Limits;
-use rustix::fs::{AtFlags, Gid, Mode, Uid, chownat, fstatvfs, mkdirat};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, chownat, fstatvfs, mkdirat, openat};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, FsPickFlags, MountAttrFlags, OpenTreeFlags, fsconfig_create, fsconfig_reconfigure,
@@ -17,9 +17,9 @@ use crate::files;
 use crate::ground::{INERT, tmpfs};
 
 /// Inodes for the layers' own folders, on top of what the limits grant.
-const OWN_INODES: u64 = 128;
+pub(crate) const OWN_INODES: u64 = 128;
 
-/// A cage's tmpfs.
+/// A cage's disk.
 #[derive(Debug)]
 pub(crate) struct Disk {
     pub(super) mount: OwnedFd,
@@ -27,6 +27,8 @@ pub(crate) struct Disk {
     pub(super) shelf: Option<Shelf>,
     bytes: u64,
     inodes: u64,
+    /// Whether it is an image on the host's disk.
+    on_image: bool,
 }
 
 /// The two folders that an overlay writes to.
@@ -58,7 +60,38 @@ impl Disk {
         let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
         let mount = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
         let shelf = layers.shelve(&mount)?;
-        Ok(Self { mount, shelf, bytes: limits.disk_bytes, inodes: limits.disk_inodes })
+        Ok(Self { mount, shelf, bytes: limits.disk_bytes, inodes: limits.disk_inodes, on_image: false })
+    }
+
+    /// Takes over a large disk, which must have exactly the room that the limits grant.
+    pub(crate) fn on_image(layers: &Layers, mount: OwnedFd, limits: &Limits) -> Result<Self, Errno> {
+        let room = fstatvfs(&mount)?;
+        let bytes = room.f_bavail.saturating_mul(room.f_frsize);
+        if bytes != limits.disk_bytes / room.f_frsize * room.f_frsize || room.f_ffree != limits.disk_inodes + OWN_INODES
+        {
+            return Err(Errno::DOM);
+        }
+        let shelf = layers.shelve(&mount)?;
+        Ok(Self { mount, shelf, bytes: limits.disk_bytes, inodes: limits.disk_inodes, on_image: true })
+    }
+
+    /// Whether it is an image on the host's disk.
+    pub(crate) fn is_on_image(&self) -> bool {
+        self.on_image
+    }
+
+    /// Its file system.
+    pub(crate) fn kind(&self) -> &'static str {
+        if self.on_image { "ext4" } else { "tmpfs" }
+    }
+
+    /// Whether it has the size that the limits grant, or can get it.
+    pub(crate) fn can_become(&self, limits: &Limits) -> bool {
+        if self.on_image {
+            limits.disk_bytes == self.bytes && limits.disk_inodes == self.inodes
+        } else {
+            !limits.wants_large_disk()
+        }
     }
 
     /// Changes the size if the limits grant another.
@@ -105,18 +138,30 @@ impl Disk {
     }
 
     /// Whether freeing it takes a while.
-    pub(crate) fn is_large(&self) -> bool {
+    pub(crate) fn is_slow_to_free(&self) -> bool {
         const LARGE: u64 = 4 * 1024 * 1024;
         const MANY: u64 = 2048;
-        fstatvfs(&self.mount).is_ok_and(|room| {
-            let used = room.f_blocks.saturating_sub(room.f_bfree).saturating_mul(room.f_frsize);
-            used > LARGE || room.f_files.saturating_sub(room.f_ffree) > MANY
-        })
+        self.on_image
+            || fstatvfs(&self.mount).is_ok_and(|room| {
+                let used = room.f_blocks.saturating_sub(room.f_bfree).saturating_mul(room.f_frsize);
+                used > LARGE || room.f_files.saturating_sub(room.f_ffree) > MANY
+            })
     }
 
-    /// Whether no block is left, and whether no inode is.
+    /// Has a large disk write nothing any more.
+    pub(crate) fn shut_down(&self) -> Result<(), Errno> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = openat(&self.mount, ".", flags, Mode::empty())?;
+        bailey_sys::mount::shut_down(root.as_fd())
+    }
+
+    /// Whether no block is left, and whether no inode is. On an ext4, less than may be written at once is none: Linux
+    /// refuses as a whole what does not fit.
     pub(crate) fn full(&self) -> (bool, bool) {
-        fstatvfs(&self.mount).map_or((false, false), |room| (room.f_bavail == 0, room.f_favail == 0))
+        const AT_ONCE: u64 = 8 * 1024 * 1024;
+        let least = if self.on_image { AT_ONCE.min(self.bytes / 64) } else { 0 };
+        fstatvfs(&self.mount)
+            .map_or((false, false), |room| (room.f_bavail.saturating_mul(room.f_frsize) <= least, room.f_favail == 0))
     }
 }
 

@@ -13,7 +13,7 @@ use rustix::fs::{CWD, Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, OpenTreeFlags, UnmountFlags, fsconfig_create, fsconfig_set_fd,
-    fsconfig_set_string, fsmount, fsopen, open_tree, unmount,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, open_tree, unmount,
 };
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
@@ -133,6 +133,10 @@ pub(super) fn overlay(disk: &Disk, lower: &OwnedFd, over: Layer<'_>) -> Result<O
     fsconfig_set_string(&context, "source", "overlay")?;
     for (key, value) in [("redirect_dir", "nofollow"), ("metacopy", "off"), ("index", "off"), ("xino", "off")] {
         fsconfig_set_string(&context, key, value)?;
+    }
+    if disk.is_on_image() && matches!(over, Layer::Writable(_)) {
+        // Nothing in there has to survive, so the host need not write it out when the cage or its code wants it.
+        fsconfig_set_flag(&context, "volatile")?;
     }
     match &disk.shelf {
         None => by_descriptor(&context, lower, over)?,

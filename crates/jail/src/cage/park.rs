@@ -81,14 +81,14 @@ pub(crate) struct Order {
     pub(crate) base: Base,
 }
 
-/// Builds a cage whose PID 1 goes on by itself. When a step fails, nothing is left.
+/// Builds a cage whose PID 1 goes on by itself, on a large disk if there is one for it. When a step fails, nothing is left.
 ///
 /// # Errors
 /// Names the step.
-pub(crate) fn park(shop: &Workshop, order: Order) -> Result<Cage, JailFault> {
+pub(crate) fn park(shop: &Workshop, order: Order, large: Option<OwnedFd>) -> Result<Cage, JailFault> {
     let group = Group::make(&shop.tree, order.sandbox.as_str(), &order.limits)?;
     let mut child = None;
-    match build(shop, &order, &group, &mut child) {
+    match build(shop, (&order, large), &group, &mut child) {
         Ok((parts, phase, oom)) => Ok(Cage {
             sandbox: order.sandbox,
             phase,
@@ -116,7 +116,12 @@ pub(crate) fn park(shop: &Workshop, order: Order) -> Result<Cage, JailFault> {
 /// The pieces of a cage whose PID 1 runs.
 type Built = (Parts, Phase, Option<OwnedFd>);
 
-fn build(shop: &Workshop, order: &Order, group: &Group, child: &mut Option<Child>) -> Result<Built, JailFault> {
+fn build(
+    shop: &Workshop,
+    (order, large): (&Order, Option<OwnedFd>),
+    group: &Group,
+    child: &mut Option<Child>,
+) -> Result<Built, JailFault> {
     let step = "connect the agent";
     let pair = |kind| socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
     let (report, jail) = pair(SocketType::SEQPACKET).or_internal(step)?;
@@ -135,7 +140,11 @@ fn build(shop: &Workshop, order: &Order, group: &Group, child: &mut Option<Child
     userns::map_range(init.pid, order.base).or_fence("map the user ids")?;
     spare_the_host(init).or_fence("prefer the cage when the host runs out of memory")?;
     let userns = userns::open_user(init.pid).or_fence("open the user namespace")?;
-    let disk = Disk::make(&shop.layers, &order.limits).or_fence("make the disk")?;
+    let disk = match large {
+        Some(mount) => Disk::on_image(&shop.layers, mount, &order.limits),
+        None => Disk::make(&shop.layers, &order.limits),
+    };
+    let disk = disk.or_fence("make the disk")?;
     let path = format!("/templates/{}", order.template);
     let lower = idmapped(CWD, &path, userns.as_fd()).or_fence("map the template's owners")?;
     let upper = disk.upper("root", order.base.0).or_fence("make the root's layers")?;

@@ -22,8 +22,8 @@ const NAMESPACES: [&str; 8] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgrou
 /// Filters that PID 1 starts with.
 const FILTERS: u64 = 2;
 
-/// Fences that a verified cage has, as the node reports them.
-pub(crate) const FENCES: [&str; 18] = [
+/// Fences that every verified cage has, as the node reports them.
+const FENCES: [&str; 17] = [
     "user_namespace",
     "uid_range",
     "mount_namespace",
@@ -41,8 +41,13 @@ pub(crate) const FENCES: [&str; 18] = [
     "seccomp_init",
     "private_dev",
     "masked_proc",
-    "sized_tmpfs",
 ];
+
+/// All fences of a verified cage.
+pub(crate) fn fences(cage: &Cage) -> Vec<String> {
+    let disk = if cage.parts.disk.is_on_image() { "sized_image" } else { "sized_tmpfs" };
+    FENCES.into_iter().chain([disk]).map(str::to_owned).collect()
+}
 
 /// Compares.
 ///
@@ -57,7 +62,7 @@ pub(crate) fn verify(cage: &Cage, pid: Pid, ledger: &str) -> Result<(), JailFaul
     map(&read("uid_map")?, cage.base).or_fence(compare)?;
     map(&read("gid_map")?, cage.base).or_fence(compare)?;
     groups(&read("cgroup")?, &format!("/bailey/{ledger}/{}", cage.sandbox)).or_fence(compare)?;
-    mounts(&read("mountinfo")?).or_fence(compare)?;
+    mounts(&read("mountinfo")?, cage.parts.disk.kind()).or_fence(compare)?;
     for kind in NAMESPACES {
         let inode = |of: &str| stat(format!("{of}/ns/{kind}").as_str()).map(|found| found.st_ino);
         let (theirs, ours) = (inode(&folder), inode("/proc/self"));
@@ -159,25 +164,25 @@ fn groups(text: &str, wanted: &str) -> Result<(), String> {
     if missing.contains(&"") { Err("it is in no cgroup of the v2 tree".to_owned()) } else { Ok(()) }
 }
 
-/// Mount points, each with its file system and whether it must be read-only.
-fn expected_mounts() -> BTreeMap<String, (&'static str, bool)> {
+/// Mount points, each with its file system (`disk` is that of the cage's own) and whether it must be read-only.
+fn expected_mounts(disk: &'static str) -> BTreeMap<String, (&'static str, bool)> {
     let fixed = [
         ("/", ("overlay", false)),
         ("/dev", ("tmpfs", true)),
         ("/dev/pts", ("devpts", false)),
-        ("/dev/shm", ("tmpfs", false)),
+        ("/dev/shm", (disk, false)),
         ("/proc", ("proc", false)),
         ("/run/bailey/agent", ("tmpfs", true)),
     ];
     let mut all: BTreeMap<_, _> = fixed.into_iter().map(|(at, what)| (at.to_owned(), what)).collect();
     all.extend(PROC_READ_ONLY.iter().map(|at| (format!("/{at}"), ("proc", true))));
-    all.extend(COVERED.iter().map(|(_, at)| (format!("/{at}"), ("tmpfs", true))));
+    all.extend(COVERED.iter().map(|(_, at)| (format!("/{at}"), (disk, true))));
     all.extend(PROC_MASKED_FILES.iter().chain(&PROC_MASKED_FOLDERS).map(|at| (format!("/{at}"), ("tmpfs", true))));
     all
 }
 
-fn mounts(text: &str) -> Result<(), String> {
-    let mut expected = expected_mounts();
+fn mounts(text: &str, disk: &'static str) -> Result<(), String> {
+    let mut expected = expected_mounts(disk);
     for line in text.lines() {
         let (left, right) = line.split_once(" - ").unwrap_or((line, ""));
         let mut left = left.split(' ').skip(3);

@@ -25,6 +25,7 @@ impl Fleet {
             Source::Memory(serial) => self.out_of_memory(serial, now),
             Source::Collector(serial) => self.collector_ended(serial, now),
             Source::Closer(serial) => self.disk_gone(serial, now),
+            Source::Maker(serial) => self.disk_made(serial, now),
             Source::Signals | Source::Node | Source::Server | Source::ServerReport => {}
         }
     }
@@ -70,7 +71,7 @@ impl Fleet {
         });
         match descriptors {
             Ok(descriptors) => {
-                let fences = posture::FENCES.map(str::to_owned).to_vec();
+                let fences = posture::fences(cage);
                 self.outbox.push((JailReply { id: request, result: Ok(JailAnswer::Parked { fences }) }, descriptors));
             }
             Err(fault) => {

@@ -17,6 +17,7 @@ use crate::cage::disk::Disk;
 use crate::cage::userns::reap;
 use crate::cage::{Cage, Phase};
 use crate::cgroup::group::Group;
+use crate::disks::{self, Disks};
 use crate::fault::fault;
 use crate::log;
 use crate::poller::Source;
@@ -36,20 +37,33 @@ pub(super) struct Remains {
     tries: u32,
     /// Lets the disk go; the groups are removed after it.
     closer: Option<Child>,
+    /// Whether that was a large disk, and what takes its place.
+    large: Option<Option<OwnedFd>>,
 }
 
-/// Starts a process that frees a large disk by being its last holder: freeing takes milliseconds, in which no other
-/// cage could be served. It waits until the pipe's end that comes with it is closed. Nothing if the disk is small, or
-/// no process can be had: then it is freed here.
-fn start_closer(disk: &Disk) -> Option<(Child, OwnedFd)> {
-    if !disk.is_large() {
+/// Starts a process that frees a disk with much in it by being its last holder: freeing takes milliseconds, in which
+/// no other cage could be served. It waits until the pipe's end that comes with it is closed. Then the next image, if
+/// there is one, gets its blocks. Nothing if the disk is freed fast, or no process can be had: then it is freed here.
+fn start_closer(disk: &Disk, next: Option<(&OwnedFd, u64)>) -> Option<(Child, OwnedFd)> {
+    if !disk.is_slow_to_free() {
         return None;
     }
     let (hold, held) = pipe_with(PipeFlags::CLOEXEC).ok()?;
     let child = spawn(UnshareFlags::empty(), || {
-        let kept = [disk.as_fd(), hold.as_fd()];
+        let next_image = next.map(|(image, _)| image.as_fd());
+        let kept = [disk.as_fd(), hold.as_fd()].into_iter().chain(next_image);
         if descriptors::close_all_but(3, kept).is_ok() {
             rustix::io::read(&hold, &mut [0_u8; 1]).ok();
+        }
+        if disk.is_on_image() {
+            // Nobody will read what has not been written out.
+            disk.shut_down().ok();
+        }
+        if descriptors::close_all_but(3, next_image).is_ok()
+            && let Some((image, bytes)) = next
+        {
+            // A host without room is told when the image is taken.
+            disks::fill(image, bytes).ok();
         }
         0
     });
@@ -59,6 +73,7 @@ fn start_closer(disk: &Disk) -> Option<(Child, OwnedFd)> {
 impl Fleet {
     /// Kills every cage and removes it.
     pub(crate) fn remove_all(&mut self, now: Duration) {
+        self.give_up_makings(now);
         let serials: Vec<u64> = self.cages.keys().copied().collect();
         for serial in serials {
             let removing = self.cages.get(&serial).is_some_and(|cage| matches!(cage.phase, Phase::Removing { .. }));
@@ -101,7 +116,13 @@ impl Fleet {
             self.poller.remove(oom);
         }
         // Before the groups: memory that a file system holds would keep its group alive.
-        let (mut closer, held) = start_closer(&parts.disk).unzip();
+        let large = match &self.disks {
+            Some(disks) if parts.disk.is_on_image() => Some(disks.blank().ok()),
+            _ => None,
+        };
+        let bytes = self.disks.as_ref().map_or(0, Disks::image_bytes);
+        let next = large.as_ref().and_then(Option::as_ref).map(|image| (image, bytes));
+        let (mut closer, held) = start_closer(&parts.disk, next).unzip();
         drop(parts);
         drop(held);
         if let Some(child) = &closer
@@ -112,7 +133,7 @@ impl Fleet {
         }
         let Phase::Removing { requests } = phase else { return };
         let busy = closer.is_some();
-        self.remains.insert(serial, Remains { sandbox, group, base, requests, tries: 0, closer });
+        self.remains.insert(serial, Remains { sandbox, group, base, requests, tries: 0, closer, large });
         if !busy {
             self.remove_remains(serial, now);
         }
@@ -129,6 +150,9 @@ impl Fleet {
     /// Removes the groups, or tries again later.
     pub(super) fn remove_remains(&mut self, serial: u64, now: Duration) {
         let Some(remains) = self.remains.get_mut(&serial) else { return };
+        if let (Some(disks), Some(image)) = (&mut self.disks, remains.large.take()) {
+            disks.give_back(image);
+        }
         let removed = remains.group.remove(&self.shop.tree);
         if removed == Err(Errno::BUSY) && remains.tries < MAX_TRIES {
             // E.g. the last process has ended but is not accounted for yet. Killing again costs nothing.

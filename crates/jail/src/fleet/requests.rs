@@ -10,6 +10,7 @@ use bailey_protocol::limits::Limits;
 use super::{Fleet, MAX_CAGES};
 use crate::cage::park::{Order, park};
 use crate::cage::{Phase, claim, collect};
+use crate::disks::Disks;
 use crate::fault::{OrFault, fault, invalid};
 use crate::log;
 use crate::poller::Source;
@@ -66,17 +67,36 @@ impl Fleet {
         if !self.templates.contains(&template) {
             return Err(invalid(step, format!("there is no template {template}")));
         }
-        limits.check(&CEILING).or_invalid(step)?;
+        limits.check(&CEILING, self.disks.as_ref().map(Disks::offer)).or_invalid(step)?;
         if self.names.len() >= MAX_CAGES {
             return Err(fault(JailFaultKind::Exhausted, step, format!("there are {MAX_CAGES} cages")));
         }
         let base = self.take_range(now)?;
-        let order = Order { request, sandbox: sandbox.clone(), template, limits, base };
-        // A failed park has reaped its only process, so the range is as dead as after any other cage.
-        let cage = park(&self.shop, order).inspect_err(|_fault| self.ranges.give_back(base, now))?;
         self.last_serial += 1;
         let serial = self.last_serial;
-        self.names.insert(sandbox, serial);
+        let order = Order { request, sandbox: sandbox.clone(), template, limits, base };
+        self.names.insert(sandbox.clone(), serial);
+        let begun = if limits.wants_large_disk() {
+            self.make_disk(serial, order)
+        } else {
+            self.build(serial, order, None, now)
+        };
+        begun.inspect_err(|_fault| {
+            self.names.remove(&sandbox);
+            // A failed park has reaped its only process, so the range is as dead as after any other cage.
+            self.ranges.give_back(base, now);
+        })
+    }
+
+    /// Builds a cage and watches it.
+    pub(super) fn build(
+        &mut self,
+        serial: u64,
+        order: Order,
+        large: Option<OwnedFd>,
+        now: Duration,
+    ) -> Result<(), JailFault> {
+        let cage = park(&self.shop, order, large)?;
         let watched = self.watch(serial, &cage);
         self.cages.insert(serial, cage);
         if let Err(errno) = watched {
@@ -110,7 +130,7 @@ impl Fleet {
     ) -> Result<(), JailFault> {
         let serial = self.serial_of(sandbox)?;
         let step = "check the request";
-        limits.check(&CEILING).or_invalid(step)?;
+        limits.check(&CEILING, self.disks.as_ref().map(Disks::offer)).or_invalid(step)?;
         claim::check(mounts, lowers, &self.shop)?;
         let others = self.cages.values().map(|cage| cage.processors.as_slice());
         let processors = self.shop.machine.share(limits, serial, others);
@@ -119,6 +139,9 @@ impl Fleet {
         };
         if !matches!(cage.phase, Phase::Parked) {
             return Err(invalid(step, format!("{sandbox} is not parked")));
+        }
+        if !cage.parts.disk.can_become(limits) {
+            return Err(invalid(step, format!("the disk of {sandbox} cannot become {} bytes", limits.disk_bytes)));
         }
         cage.processors = processors;
         cage.share = Some(share.clone());
@@ -169,6 +192,9 @@ impl Fleet {
 
     fn destroy(&mut self, request: u64, sandbox: &SandboxId, now: Duration) -> Result<(), JailFault> {
         let serial = self.serial_of(sandbox)?;
+        if self.makings.contains_key(&serial) {
+            return Err(invalid("check the request", format!("{sandbox} is not parked yet")));
+        }
         let too_many = || Err(invalid("check the request", "too many requests wait for it"));
         if let Some(remains) = self.remains.get_mut(&serial) {
             if remains.requests.len() >= MAX_WAITING {

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use bailey_protocol::jail::{JailFault, JailFaultKind, JailOp, ServerLaunch, SupervisorConfig};
-use bailey_protocol::limits::Limits;
+use bailey_protocol::limits::{LargeDisks, Limits};
 use tempfile::TempDir;
 
 use crate::harness::{Jail, config, fixture, new_sandbox};
@@ -19,6 +19,8 @@ use crate::residue::{groups, ledger};
 enum When {
     /// The jail starts.
     Start,
+    /// The same, with large disks.
+    Disks,
     /// The same, with a server to supervise.
     Gather,
     /// A cage is built.
@@ -43,7 +45,7 @@ enum On {
 }
 
 use On::{Any, V1, V2};
-use When::{Claim, Collect, Collector, Gather, Park, Server, Start};
+use When::{Claim, Collect, Collector, Disks, Gather, Park, Server, Start};
 
 #[rustfmt::skip]
 const FENCES: &[(&str, When, On)] = &[
@@ -77,6 +79,10 @@ const FENCES: &[(&str, When, On)] = &[
     ("open the time namespace", Start, Any),
     ("look at the machine", Start, Any),
     ("compile the filters", Start, Any),
+    ("find the loop driver", Disks, Any),
+    ("set large disks aside", Disks, Any),
+    ("make a large disk", Disks, Any),
+    ("try a large disk", Disks, Any),
     ("open /*", Gather, Any),
     ("open the server's data folder", Gather, Any),
     ("open the server's binary", Gather, Any),
@@ -269,6 +275,10 @@ fn launch(config: &mut SupervisorConfig, data: &Path) {
 fn try_fence(step: &str, when: When) {
     match when {
         Start => Failing::start(step, |_, _| {}).refused(step),
+        Disks => Failing::start(step, |config, _| {
+            config.large_disks = Some(LargeDisks { count: 1, bytes: 64 << 20, inodes: 256 });
+        })
+        .refused(step),
         Gather | Server => Failing::start(step, launch).refused(step),
         Park => {
             let mut failing = Failing::start(step, |_, _| {});

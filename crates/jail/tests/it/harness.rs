@@ -114,6 +114,7 @@ pub(crate) fn config(data: &Path) -> SupervisorConfig {
         guest_binary: fixture.guest.clone(),
         guest_sha256: fixture.guest_sha256.clone(),
         templates: vec![TemplateImage { digest: fixture.digest.clone(), image: fixture.image.clone() }],
+        large_disks: None,
         server: None,
     }
 }

@@ -9,6 +9,7 @@
 
 mod absent;
 mod budget;
+mod disks;
 mod fences;
 mod harness;
 mod hostile;

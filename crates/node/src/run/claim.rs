@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bailey_protocol::limits::{MAX_ARGS, MAX_ARGS_BYTES, MAX_FILES, MAX_FILES_BYTES, MAX_MOUNTS, MAX_STDIN_BYTES};
 use bailey_protocol::node::{NodeFault, RunSpec};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::{Instant, timeout};
 use tracing::debug;
 
@@ -29,21 +29,27 @@ pub(super) struct Claimed {
 
 /// Claims a sandbox in a task of its own. CANCEL: the sandbox is destroyed as soon as the claim is through.
 pub(super) async fn claim(host: Arc<Host>, spec: Arc<RunSpec>) -> Result<Box<Claimed>, NodeFault> {
-    let (give, take) = oneshot::channel();
+    let pool = check(&host, &spec)?;
     let within = host.deadlines.claim;
-    let tasks = host.tasks.clone();
-    tasks.spawn(async move {
-        drop(give.send(claim_whole(&host, &spec).await));
-    });
-    match timeout(within, take).await {
-        Ok(Ok(claimed)) => claimed,
-        Ok(Err(_dropped)) => Err(fault::unavailable()),
-        Err(_elapsed) => Err(fault::exhausted()),
-    }
+    let claimed = async {
+        // Waited for here: who has left waits for no disk.
+        let large = host.large_disk(&spec.limits).await?;
+        let (give, take) = oneshot::channel();
+        let tasks = host.tasks.clone();
+        tasks.spawn(async move {
+            drop(give.send(claim_whole(&host, &spec, &pool, large).await));
+        });
+        take.await.unwrap_or_else(|_dropped| Err(fault::unavailable()))
+    };
+    timeout(within, claimed).await.unwrap_or_else(|_elapsed| Err(fault::exhausted()))
 }
 
-async fn claim_whole(host: &Host, spec: &RunSpec) -> Result<Box<Claimed>, NodeFault> {
-    let pool = check(host, spec)?;
+async fn claim_whole(
+    host: &Host,
+    spec: &RunSpec,
+    pool: &Pool,
+    large: Option<OwnedSemaphorePermit>,
+) -> Result<Box<Claimed>, NodeFault> {
     let mut mounts = Vec::with_capacity(spec.mounts.len());
     let mut slices = Vec::with_capacity(spec.mounts.len());
     for mount in &spec.mounts {
@@ -52,10 +58,15 @@ async fn claim_whole(host: &Host, spec: &RunSpec) -> Result<Box<Claimed>, NodeFa
         mounts.push(ClaimMount { at: mount.at.clone(), writable: mount.writable, lower });
         slices.push(slice);
     }
-    let (mut machine, parked) = match pool.take() {
+    let (mut machine, parked) = match if large.is_some() { None } else { pool.take() } {
         Some(machine) => (machine, true),
-        None => (pool.recipe().make().await.map_err(|cause| fault::of_machine(&cause))?, false),
+        None => {
+            // Parked ones have their disk in memory.
+            let limits = if large.is_some() { spec.limits } else { pool.recipe().limits };
+            (pool.recipe().make_with(limits).await.map_err(|cause| fault::of_machine(&cause))?, false)
+        }
     };
+    machine.hold_mut().keep_large(large);
     debug!(run = %spec.run, sandbox = %machine.sandbox(), parked, "sandbox claimed");
     machine.hold_mut().keep(slices);
     let at = Instant::now();
@@ -67,7 +78,7 @@ async fn claim_whole(host: &Host, spec: &RunSpec) -> Result<Box<Claimed>, NodeFa
 }
 
 /// Refuses what cannot be carried out here, before anything is spent on it.
-fn check<'a>(host: &'a Host, spec: &RunSpec) -> Result<&'a Pool, NodeFault> {
+fn check(host: &Host, spec: &RunSpec) -> Result<Arc<Pool>, NodeFault> {
     let template = host
         .templates
         .get(&spec.template)
@@ -76,7 +87,7 @@ fn check<'a>(host: &'a Host, spec: &RunSpec) -> Result<&'a Pool, NodeFault> {
         .pools
         .get(&(spec.wall, template.clone()))
         .ok_or_else(|| fault::invalid(format!("wall `{}` is not available here", spec.wall)))?;
-    spec.limits.check(&host.ceiling).map_err(|cause| fault::of_limits(&cause))?;
+    spec.limits.check(&host.ceiling, host.large_disks.as_ref()).map_err(|cause| fault::of_limits(&cause))?;
     let env_bytes: usize = spec.env.iter().map(|(name, value)| name.len() + value.len() + 2).sum();
     let arg_bytes: usize = spec.command.iter().map(|arg| arg.len() + 1).sum();
     if spec.command.first().is_none_or(String::is_empty) {
@@ -95,5 +106,5 @@ fn check<'a>(host: &'a Host, spec: &RunSpec) -> Result<&'a Pool, NodeFault> {
     if spec.mounts.len() > MAX_MOUNTS {
         return Err(fault::invalid(format!("more than {MAX_MOUNTS} mounts")));
     }
-    Ok(pool)
+    Ok(Arc::clone(pool))
 }

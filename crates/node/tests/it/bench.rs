@@ -9,7 +9,7 @@ use std::time::Duration;
 use bailey_node::checkout::{FillError, Source};
 use bailey_node::{Deadlines, Node, NodeConfig};
 use bailey_protocol::id::{RunId, SandboxId, TemplateDigest, TreeId};
-use bailey_protocol::limits::Limits;
+use bailey_protocol::limits::{LargeDisks, Limits};
 use bailey_protocol::node::{Ending, NodeFault, OutputStream, RunSpec, RunStarted, RunStopped, RunUpdate, SliceMount};
 use bailey_protocol::path::{RepoId, TreePath};
 use bailey_protocol::wall::WallKind;
@@ -53,6 +53,7 @@ pub(crate) fn config(checkouts: &Path, parked: usize) -> NodeConfig {
         templates: BTreeMap::from([("base".parse().unwrap(), digest())]),
         parked,
         limits: Limits::default(),
+        large_disks: Some(LargeDisks { count: 2, bytes: 1 << 30, inodes: 10_000 }),
         ceiling: Limits { timeout_ms: 600_000, output_bytes: 1 << 30, ..Limits::default() },
         deadlines: Deadlines { agent: Duration::from_millis(500), ..Deadlines::default() },
         mint: mint(),

@@ -1,6 +1,6 @@
 //! A wall without isolation: every sandbox is a scripted guest in this process.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -30,6 +30,8 @@ pub(crate) struct FakeWall {
     parks: AtomicUsize,
     orders: Mutex<Vec<(SandboxId, ClaimOrder)>>,
     destroyed: Mutex<Vec<SandboxId>>,
+    /// Sandboxes with a large disk, and how many there were at most.
+    large: Mutex<(HashSet<SandboxId>, usize)>,
 }
 
 /// What the wall itself does.
@@ -66,6 +68,7 @@ impl FakeWall {
             parks: AtomicUsize::new(0),
             orders: Mutex::default(),
             destroyed: Mutex::default(),
+            large: Mutex::default(),
         })
     }
 
@@ -83,6 +86,10 @@ impl FakeWall {
 
     pub(crate) fn destroyed(&self) -> Vec<SandboxId> {
         self.destroyed.lock().unwrap().clone()
+    }
+
+    pub(crate) fn most_large(&self) -> usize {
+        self.large.lock().unwrap().1
     }
 
     /// Kills all guests, as something outside the node might.
@@ -107,11 +114,16 @@ impl Wall for FakeWall {
         self: Arc<Self>,
         sandbox: SandboxId,
         template: TemplateDigest,
-        _limits: Limits,
+        limits: Limits,
     ) -> BoxFuture<'static, Result<Parked, WallError>> {
         Box::pin(async move {
             tokio::time::sleep(self.behaviour.park_takes).await;
             self.parks.fetch_add(1, Ordering::SeqCst);
+            if limits.wants_large_disk() {
+                let mut large = self.large.lock().unwrap();
+                large.0.insert(sandbox.clone());
+                large.1 = large.1.max(large.0.len());
+            }
             let (stream, theirs) = UnixStream::pair().unwrap();
             let guest = self.tasks.spawn(guest::play(theirs, Arc::clone(&self.script), Arc::clone(&self.written)));
             let (death, life) = StdUnixStream::pair().unwrap();
@@ -153,6 +165,7 @@ impl Wall for FakeWall {
         Box::pin(async move {
             let gone = self.sandboxes.lock().unwrap().remove(sandbox).expect("destroyed twice or never made");
             gone.guest.abort();
+            self.large.lock().unwrap().0.remove(sandbox);
             self.destroyed.lock().unwrap().push(sandbox.clone());
             Ok(())
         })

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use bailey_protocol::node::Ending;
+use bailey_protocol::node::{Ending, NodeFaultKind};
 
 use crate::bench::{Bench, eventually, spec};
 use crate::fake_wall::{Behaviour, FakeWall};
@@ -41,6 +41,29 @@ async fn a_burst_larger_than_the_pool_starts_cold() {
     let told = futures_util::future::join_all(runs).await;
     let parked = told.iter().filter(|told| told.started.as_ref().unwrap().parked).count();
     assert!((2..8).contains(&parked), "{parked} of 8 were parked");
+}
+
+#[tokio::test]
+async fn r05_runs_on_large_disks_start_cold_and_wait_for_one_in_turn() {
+    let bench = Bench::new(wall(Behaviour { park_takes: Duration::from_millis(5), ..Behaviour::default() }), 2);
+    eventually("the pool is full", || bench.node.parked() == 2).await;
+    let large = || {
+        let mut spec = spec(&["true"]);
+        (spec.limits.disk_bytes, spec.limits.disk_inodes) = (1 << 30, 10_000);
+        spec
+    };
+    let told = futures_util::future::join_all((0..6).map(|_| bench.run(large()))).await;
+    for told in told {
+        assert_eq!(told.ending(), Ending::Exited { code: 0 });
+        assert!(!told.started.unwrap().parked);
+    }
+    assert_eq!(bench.wall.most_large(), 2);
+    for greedy in [(1 << 31, 10_000), (1 << 30, 10_001)] {
+        let mut spec = large();
+        (spec.limits.disk_bytes, spec.limits.disk_inodes) = greedy;
+        assert_eq!(bench.run(spec).await.fault.unwrap().kind, NodeFaultKind::Invalid, "{greedy:?}");
+    }
+    assert_eq!(bench.node.parked(), 2, "those with their disk in memory are of no use");
 }
 
 #[tokio::test]

@@ -60,6 +60,7 @@ impl Host {
             guest_sha256: sha256(&guest),
             guest_binary: guest,
             templates: vec![template],
+            large_disks: None,
             server: None,
         };
         let (socket, jail) = attach(&jail, &config);
@@ -76,6 +77,7 @@ impl Host {
             parked,
             limits: Limits::default(),
             ceiling: Limits { timeout_ms: 600_000, output_bytes: 1 << 30, ..Limits::default() },
+            large_disks: None,
             deadlines: Deadlines::default(),
             mint: mint(),
         };
