@@ -16,7 +16,7 @@ mod server;
 use anyhow::{Context, ensure};
 use baseline::Template;
 use report::{Goal, Report, Row, Samples};
-use server::Server;
+use server::{LARGE_DISKS, Server};
 use tokio::time::Instant;
 
 /// Pairs of one run and one baseline, taken in turns so that both see the same noise.
@@ -83,6 +83,7 @@ async fn bench() -> anyhow::Result<()> {
         report.push(sustained(&server, &template, kind).await?);
         server.stop().await?;
     }
+    report.push(large_disk().await?);
     print!("{}", report.table());
     report.write("latest.json")
 }
@@ -115,6 +116,24 @@ async fn latency(
     let note = format!("{claimed} of {PAIRS} claimed a parked sandbox");
     let goal = case.goal.filter(|_| kind == "parked").map(Goal::RatioAtMost);
     Ok(Row::latency(format!("{}, {kind}", case.name), &ours, "bwrap --unshare-all, same template", &bare, goal, note))
+}
+
+/// A run on a disk that does not fit in memory, against one of the same kind whose disk does.
+async fn large_disk() -> anyhow::Result<Row> {
+    let server = Server::start_on(tempfile::tempdir()?, LARGE_DISKS).await?;
+    let (mut large, mut small) = (Samples::default(), Samples::default());
+    for turn in 0..WARM_UP + PAIRS {
+        for (samples, disk) in [(&mut small, 1_u64 << 27), (&mut large, 1 << 30)] {
+            let start = Instant::now();
+            server.run_on(disk).await?;
+            if turn >= WARM_UP {
+                samples.push(start.elapsed());
+            }
+        }
+    }
+    server.stop().await?;
+    let note = "a disk of 1 GiB; the baseline's 128 MiB are in memory".to_owned();
+    Ok(Row::latency("run of true on a large disk".to_owned(), &large, "the same, in memory, cold", &small, None, note))
 }
 
 /// Runs of `true` per second with a fixed number of callers that each wait for their answer.

@@ -25,6 +25,9 @@ pub(crate) struct Run {
     pub(crate) parked: bool,
 }
 
+/// A server with disks for [`Server::run_on`], and nothing parked.
+pub(crate) const LARGE_DISKS: &str = "parked = 0\n[large_disks]\ncount = 2\nbytes = 1073741824\ninodes = 20000\n";
+
 /// The release binary beside which the static ones lie.
 fn binary() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_bailey"))
@@ -103,6 +106,14 @@ impl Server {
             Some((ending, _)) => bail!("ended: {ending:?}"),
             None => bail!("the server has no room for a run"),
         }
+    }
+
+    /// A run of `true` with so large a disk and a little memory.
+    pub(crate) async fn run_on(&self, disk_bytes: u64) -> anyhow::Result<()> {
+        let limits = json!({ "memory_bytes": 256 << 20, "disk_bytes": disk_bytes, "disk_inodes": 20_000 });
+        let ending = self.try_run(&self.token, &json!({ "command": ["true"], "limits": limits })).await?;
+        ensure!(matches!(ending, Some((Ending::Exited { code: 0 }, false))), "{ending:?}");
+        Ok(())
     }
 
     /// A run of that token's user: how it ended and whether it was parked; nothing if it was refused for want of room.

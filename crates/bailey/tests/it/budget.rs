@@ -57,6 +57,25 @@ fn a_cold_run_of_true_stays_within_its_budget() {
 }
 
 #[test]
+fn a_run_on_a_large_disk_stays_within_its_budget() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let ratio = runtime.block_on(async {
+        let server = Server::start_on(tempfile::tempdir().unwrap(), measured::LARGE_DISKS).await.unwrap();
+        let (mut small, mut large) = (Vec::new(), Vec::new());
+        for _ in 0..PAIRS {
+            for (times, disk) in [(&mut small, 1 << 27), (&mut large, 1 << 30)] {
+                let start = Instant::now();
+                server.run_on(disk).await.unwrap();
+                times.push(start.elapsed());
+            }
+        }
+        server.stop().await.unwrap();
+        middle(large).as_secs_f64() / middle(small).as_secs_f64()
+    });
+    assert!(ratio <= 6.0, "{ratio:.1} times a run with its disk in memory");
+}
+
+#[test]
 fn a_parked_run_of_python_stays_within_its_budget() {
     let ratio = ratio(4, &["python3", "-c", "1"]);
     assert!(ratio <= 6.0, "{ratio:.1} times a bare bwrap");
