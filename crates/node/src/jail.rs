@@ -174,7 +174,7 @@ fn match_reply(datagram: Datagram, open: &Open) -> Result<(Pending, Result<Answe
             if Kind::of_answer(&answer) != pending.kind {
                 return Err(Broken("an answer to another kind of request"));
             }
-            if datagram.fds.len() != pending.kind.fds() {
+            if datagram.fds.len() != fds(&answer) {
                 return Err(Broken("an answer with a wrong number of descriptors"));
             }
             Ok(Answered { answer, fds: datagram.fds })
@@ -215,7 +215,7 @@ impl Kind {
             JailAnswer::Parked { .. } => Self::Park,
             JailAnswer::Claimed {} => Self::Claim,
             JailAnswer::Stopped { .. } => Self::Stop,
-            JailAnswer::Collecting {} => Self::Collect,
+            JailAnswer::Collecting {} | JailAnswer::Unchanged {} => Self::Collect,
             JailAnswer::Destroyed {} => Self::Destroy,
         }
     }
@@ -229,12 +229,13 @@ impl Kind {
             Self::Destroy => "destroy",
         }
     }
+}
 
-    fn fds(self) -> usize {
-        match self {
-            Self::Park => 2,
-            Self::Collect => 1,
-            Self::Claim | Self::Stop | Self::Destroy => 0,
-        }
+/// How many descriptors come with an answer.
+fn fds(answer: &JailAnswer) -> usize {
+    match answer {
+        JailAnswer::Parked { .. } => 2,
+        JailAnswer::Collecting {} => 1,
+        JailAnswer::Claimed {} | JailAnswer::Stopped { .. } | JailAnswer::Unchanged {} | JailAnswer::Destroyed {} => 0,
     }
 }

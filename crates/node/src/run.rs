@@ -73,7 +73,7 @@ enum Done {
     Claimed(Result<Box<Claimed>, NodeFault>),
     Begun(Result<Box<Begun>, BeginError>),
     Killed(Result<StopFacts, WallError>),
-    Collecting(Result<ChangeStream, NodeFault>),
+    Collecting(Result<Option<ChangeStream>, NodeFault>),
 }
 
 /// What woke the owner.
@@ -224,7 +224,11 @@ impl Run {
                 self.apply(Event::Killed(facts));
             }
             Done::Killed(Err(cause)) => self.apply(Event::Fault(fault::of_wall(&cause, "stop the sandbox"))),
-            Done::Collecting(Ok(changes)) => self.changes = Some(changes),
+            Done::Collecting(Ok(Some(changes))) => self.changes = Some(changes),
+            Done::Collecting(Ok(None)) => {
+                self.perform(Effect::ReportUnchanged(self.collecting()));
+                self.apply(Event::Collected);
+            }
         }
     }
 

@@ -52,8 +52,8 @@ pub trait Wall: fmt::Debug + Send + Sync {
     /// Kills every process in the sandbox and waits until none is left.
     fn stop<'a>(&'a self, sandbox: &'a SandboxId) -> BoxFuture<'a, Result<StopFacts, WallError>>;
 
-    /// After `stop`: what changed below the mount with this index.
-    fn collect<'a>(&'a self, sandbox: &'a SandboxId, mount: u32) -> BoxFuture<'a, Result<Changes, WallError>>;
+    /// After `stop`: what changed below the mount with this index; `None` if nothing did.
+    fn collect<'a>(&'a self, sandbox: &'a SandboxId, mount: u32) -> BoxFuture<'a, Result<Option<Changes>, WallError>>;
 
     /// Removes everything that is left of the sandbox.
     fn destroy<'a>(&'a self, sandbox: &'a SandboxId) -> BoxFuture<'a, Result<(), WallError>>;

@@ -116,7 +116,8 @@ pub enum JailOp {
     /// Kill every process in the cage, PID 1 included, and wait until none is left. Answer: [`JailAnswer::Stopped`].
     Stop { sandbox: SandboxId },
     /// After `Stop`: start a collector over one writable mount. Answer: [`JailAnswer::Collecting`] with one
-    /// descriptor: the read end of the change stream ([`crate::change`]).
+    /// descriptor: the read end of the change stream ([`crate::change`]). [`JailAnswer::Unchanged`] without one where
+    /// nothing was written.
     Collect { sandbox: SandboxId, mount: u32 },
     /// Remove everything left of the cage (kills it first if needed). Answer: [`JailAnswer::Destroyed`].
     Destroy { sandbox: SandboxId },
@@ -154,6 +155,8 @@ pub enum JailAnswer {
     Stopped { facts: StopFacts },
     /// The collector runs.
     Collecting {},
+    /// There is nothing to collect.
+    Unchanged {},
     /// Nothing is left.
     Destroyed {},
 }

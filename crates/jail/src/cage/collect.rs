@@ -4,6 +4,7 @@
 //! what the code wrote, and nothing of the host), in the cage's cgroups, with one capability and a tight filter.
 
 use std::io::IoSlice;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use bailey_protocol::guest::{COLLECT_LOWER_FD, COLLECT_MERGED_FD, COLLECT_OUT_FD, COLLECT_UPPER_FD};
@@ -11,7 +12,7 @@ use bailey_protocol::jail::JailFault;
 use bailey_sys::exec::execute;
 use bailey_sys::process::{Child, spawn};
 use bailey_sys::{descriptors, namespace, signal};
-use rustix::fs::{Mode, OFlags, open, openat};
+use rustix::fs::{Mode, OFlags, RawDir, open, openat};
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -76,17 +77,21 @@ struct Plan<'a> {
     descriptors: [OwnedFd; 4],
 }
 
-/// Starts a collector; returns it and the read end of its output.
+/// Starts a collector; returns it and the read end of its output. Nothing where nothing was written: whatever changes
+/// below a mount leaves an entry in the upper layer's root, and a process to look at none costs milliseconds.
 ///
 /// # Errors
 /// Names the step; no process is left then.
-pub(crate) fn start(shop: &Workshop, cage: &Cage, mount: u32) -> Result<(Child, OwnedFd), JailFault> {
+pub(crate) fn start(shop: &Workshop, cage: &Cage, mount: u32) -> Result<Option<(Child, OwnedFd)>, JailFault> {
     let step = "start a collector";
     let number = usize::try_from(mount).unwrap_or(usize::MAX);
     let slice = cage.parts.slices.get(number).ok_or_else(|| invalid(step, "there is no such mount"))?;
     let upper = slice.upper.as_ref().ok_or_else(|| invalid(step, "the mount is not writable"))?;
     if cage.collectors.iter().any(|(running, _)| *running == number) {
         return Err(invalid(step, "one is at work on this mount"));
+    }
+    if is_empty(&upper.upper).or_internal(step)? {
+        return Ok(None);
     }
     let (output, input) = pipe_with(PipeFlags::CLOEXEC).or_internal(step)?;
     let readable = |folder: &OwnedFd| {
@@ -109,7 +114,20 @@ pub(crate) fn start(shop: &Workshop, cage: &Cage, mount: u32) -> Result<(Child, 
     let child = attempt("make the collector's namespaces", || spawn(NAMESPACES, work))?;
     // It may have ended already.
     spare_the_host(&child).ok();
-    Ok((child, output))
+    Ok(Some((child, output)))
+}
+
+/// Whether a folder has no entry. The code is dead, so it stays as it is; its names are not looked at.
+fn is_empty(folder: &OwnedFd) -> Result<bool, Errno> {
+    let folder = openat(folder, ".", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut buffer = [MaybeUninit::uninit(); 512];
+    let mut entries = RawDir::new(&folder, &mut buffer);
+    while let Some(entry) = entries.next() {
+        if ![c".", c".."].contains(&entry?.file_name()) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn become_collector(plan: &Plan<'_>) -> Result<std::convert::Infallible, Failure> {

@@ -181,7 +181,10 @@ impl Fleet {
         if !matches!(cage.phase, Phase::Stopped { .. }) {
             return Err(invalid(step, format!("{sandbox} is not stopped")));
         }
-        let (child, output) = collect::start(&self.shop, cage, mount)?;
+        let Some((child, output)) = collect::start(&self.shop, cage, mount)? else {
+            self.answer(request, Ok(JailAnswer::Unchanged {}));
+            return Ok(());
+        };
         let watched = self.poller.add(&child.pidfd, Source::Collector(serial));
         cage.collectors.push((usize::try_from(mount).unwrap_or(usize::MAX), child));
         watched.or_internal("watch the collector")?;

@@ -291,7 +291,7 @@ fn try_fence(step: &str, when: When) {
         }
         Claim | Collect | Collector => {
             let mut failing = Failing::start(step, |_, _| {});
-            let cage = failing.jail.park();
+            let mut cage = failing.jail.park();
             let lower = failing.data.path().join("lower");
             std::fs::create_dir(&lower).unwrap();
             let limits = Limits { disk_bytes: 8 << 20, ..Limits::default() };
@@ -300,6 +300,7 @@ fn try_fence(step: &str, when: When) {
                 named(claimed, step);
             } else {
                 claimed.unwrap();
+                cage.agent.get("echo 1 > /data/made");
                 failing.jail.stop(&cage.sandbox);
                 collect(&mut failing, &cage.sandbox, step, when);
                 failing.jail.destroy(&cage.sandbox);

@@ -1,5 +1,6 @@
 //! Park, claim, stop, collect, destroy.
 
+use bailey_protocol::jail::{JailAnswer, JailOp};
 use bailey_protocol::limits::Limits;
 use tempfile::TempDir;
 
@@ -69,4 +70,29 @@ fn slices(data: &TempDir, mut jail: Jail) {
     );
     jail.destroy(&cage.sandbox);
     jail.leave();
+}
+
+#[test]
+fn a_mount_that_nothing_was_written_to_is_not_collected() {
+    let data = TempDir::new().unwrap();
+    let mut jail = Jail::start(data.path());
+    let lower = data.path().join("lower");
+    std::fs::create_dir_all(lower.join("sub")).unwrap();
+    std::fs::write(lower.join("file"), "old\n").unwrap();
+    let mut collected = |work: &str| {
+        let mut cage = jail.park();
+        jail.claim(&cage.sandbox, Limits::default(), &[("/data", true, &lower)]);
+        cage.agent.get(work);
+        jail.stop(&cage.sandbox);
+        let (answer, descriptors) = jail.call(JailOp::Collect { sandbox: cage.sandbox.clone(), mount: 0 }, &[]);
+        jail.destroy(&cage.sandbox);
+        (answer.unwrap(), descriptors.len())
+    };
+    // What a tree does not hold of the mount itself is no change of it.
+    for nothing in ["cat /data/file; ls /data/sub", "chmod 700 /data", "echo 1 > /data/made; rm /data/made"] {
+        assert_eq!(collected(nothing), (JailAnswer::Unchanged {}, 0), "{nothing}");
+    }
+    for change in ["echo 1 > /data/made", "rm /data/file", "echo 1 > /data/sub/made", "mv /data/file /data/..x"] {
+        assert_eq!(collected(change), (JailAnswer::Collecting {}, 1), "{change}");
+    }
 }

@@ -59,6 +59,7 @@ fn cycles(data: &TempDir, mut jail: Jail, count: usize) {
     let cycle = |jail: &mut Jail, number: usize| {
         let mut cage = jail.park();
         jail.claim(&cage.sandbox, Limits::default(), &[("/data", true, &lower), ("/ro", false, &lower)]);
+        cage.agent.get("echo 1 > /data/made");
         cage.agent.start("dd if=/dev/zero of=/data/x bs=1M count=4; mkdir /proc/1/fd/4/e; sleep 100 & sleep 100");
         match number % 3 {
             0 => drop(jail.stop(&cage.sandbox)),

@@ -31,15 +31,15 @@ pub(super) enum Piece {
     End,
 }
 
-/// Starts the collector of one mount.
+/// Starts the collector of one mount; `None` if nothing changed there.
 pub(super) async fn open(
     wall: &dyn Wall,
     sandbox: &SandboxId,
     mount: u32,
     within: Duration,
-) -> Result<ChangeStream, NodeFault> {
+) -> Result<Option<ChangeStream>, NodeFault> {
     let source = wall.collect(sandbox, mount).await.map_err(|cause| fault::of_wall(&cause, "collect the changes"))?;
-    Ok(ChangeStream { source, buffer: BytesMut::new(), left: MAX_CHANGE_STREAM, within })
+    Ok(source.map(|source| ChangeStream { source, buffer: BytesMut::new(), left: MAX_CHANGE_STREAM, within }))
 }
 
 impl ChangeStream {

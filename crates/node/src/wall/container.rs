@@ -113,13 +113,16 @@ impl Wall for ContainerWall {
         })
     }
 
-    fn collect<'a>(&'a self, sandbox: &'a SandboxId, mount: u32) -> BoxFuture<'a, Result<Changes, WallError>> {
+    fn collect<'a>(&'a self, sandbox: &'a SandboxId, mount: u32) -> BoxFuture<'a, Result<Option<Changes>, WallError>> {
         Box::pin(async move {
             let op = JailOp::Collect { sandbox: sandbox.clone(), mount };
             let answered = self.ask("collect", op, Vec::new()).await?;
+            if answered.answer == (JailAnswer::Unchanged {}) {
+                return Ok(None);
+            }
             let pipe = answered.fds.into_iter().next().ok_or(WallError::Jail(JailError::Lost))?;
             let pipe = pipe::Receiver::from_owned_fd(pipe).map_err(WallError::Descriptor)?;
-            Ok(Box::pin(pipe) as Changes)
+            Ok(Some(Box::pin(pipe) as Changes))
         })
     }
 

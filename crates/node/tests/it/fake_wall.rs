@@ -152,12 +152,17 @@ impl Wall for FakeWall {
         })
     }
 
-    fn collect<'a>(&'a self, _sandbox: &'a SandboxId, _mount: u32) -> BoxFuture<'a, Result<Changes, WallError>> {
+    fn collect<'a>(
+        &'a self,
+        _sandbox: &'a SandboxId,
+        _mount: u32,
+    ) -> BoxFuture<'a, Result<Option<Changes>, WallError>> {
         Box::pin(async move {
             if self.behaviour.collect_fails {
                 return Err(overdue());
             }
-            Ok(Box::pin(std::io::Cursor::new(self.behaviour.changes.clone())) as Changes)
+            let changes = self.behaviour.changes.clone();
+            Ok((!changes.is_empty()).then(|| Box::pin(std::io::Cursor::new(changes)) as Changes))
         })
     }
 
