@@ -44,7 +44,7 @@ pub fn verify_export(mut export: impl BufRead, keys: Option<&AuditKeys>) -> Resu
     else {
         return Err(ExportError::Format);
     };
-    let trusted = keys.cloned().unwrap_or_else(|| AuditKeys::one(&key, public_key.as_bytes()));
+    let trusted = keys.cloned().unwrap_or_else(|| AuditKeys::of(public_key.as_bytes()));
     let mut verifier = Verifier::new(&chain, after, trusted.clone());
     verifier.expect_unnamed(unnamed);
     let mut number = 1;
@@ -79,5 +79,35 @@ fn next(export: &mut impl BufRead) -> Result<Option<Result<AuditLine, String>>, 
     match read.map_err(|source| ExportError::Read { source })? {
         0 => Ok(None),
         _ => Ok(Some(serde_json::from_slice(&line).map_err(|error| error.to_string()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use aws_lc_rs::signature::Ed25519KeyPair;
+
+    use super::*;
+    use crate::audit::AuditSigner;
+    use crate::audit::chain::genesis;
+    use crate::db::AuditHead;
+
+    /// An export without rows, signed by `signer`.
+    fn export(signer: &AuditSigner) -> String {
+        let head = AuditHead { chain: "operator".to_owned(), seq: 0, hash: genesis("operator") };
+        let lines = [signer.begin("operator", 0, false), AuditLine::End(signer.end(head, 0, false, 1))];
+        lines.map(|line| serde_json::to_string(&line).unwrap()).join("\n")
+    }
+
+    #[test]
+    fn an_export_is_not_signed_by_a_key_under_anothers_id() {
+        let server = AuditSigner::ephemeral().unwrap();
+        let checked = verify_export(export(&server).as_bytes(), None).unwrap();
+        assert_eq!((checked.report.faults, checked.key.as_str()), (vec![], server.key()));
+        let own = Ed25519KeyPair::generate().unwrap();
+        let forged = AuditSigner::new(server.key().to_owned(), Arc::new(own));
+        let checked = verify_export(export(&forged).as_bytes(), None).unwrap();
+        assert!(!checked.report.is_whole(), "whoever compares the key's id takes it for the server's");
     }
 }

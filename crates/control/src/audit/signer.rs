@@ -123,10 +123,10 @@ pub struct AuditKeys(BTreeMap<String, Vec<u8>>);
 pub struct NoKeys;
 
 impl AuditKeys {
-    /// One key.
+    /// One key, by the id that follows from it: whoever brings a key cannot give it another's.
     #[must_use]
-    pub fn one(key: &str, public_key: &[u8]) -> Self {
-        Self(BTreeMap::from([(key.to_owned(), public_key.to_vec())]))
+    pub fn of(public_key: &[u8]) -> Self {
+        Self(BTreeMap::from([(thumbprint(public_key), public_key.to_vec())]))
     }
 
     /// The Ed25519 keys of a JSON Web Key Set, such as the server's `/.well-known/jwks.json`.

@@ -270,7 +270,7 @@ async fn d18_an_export_verifies_and_says_where_it_was_changed() {
     // Five writes and the export itself.
     assert_eq!((good.rows, good.signed, &good.faults), (6, 6, &vec![]));
     assert!(check(&whole, None).is_whole());
-    let stranger = AuditKeys::one("other", &[1; 32]);
+    let stranger = AuditKeys::of(&[1; 32]);
     assert!(!check(&whole, Some(&stranger)).is_whole());
 
     let row = |seq| whole.iter().position(|line| line.contains(&format!("\"seq\":{seq},"))).unwrap();

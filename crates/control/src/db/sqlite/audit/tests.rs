@@ -197,7 +197,9 @@ async fn d18_a_head_that_was_kept_elsewhere_has_to_be_there() {
 async fn d18_only_the_servers_key_seals() {
     let dir = tempfile::tempdir().unwrap();
     let file = filled(dir.path()).await;
-    let stranger = AuditKeys::one("key-1", &[1; 32]);
+    // Under the very name of the server's key.
+    let pair = Ed25519KeyPair::from_seed_unchecked(&[1; 32]).unwrap();
+    let stranger = AuditSigner::new(signer().key().to_owned(), Arc::new(pair)).keys();
     let reports = verify_audit(&file, &stranger, None, None).unwrap();
     assert!(reports.iter().all(|report| report.signed == 0 && !report.is_whole()));
     let one = verify_audit(&file, &signer().keys(), Some(&Chain::Tenant("evil".parse().unwrap())), None).unwrap();
