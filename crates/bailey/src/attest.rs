@@ -14,6 +14,7 @@ mod planted;
 mod report;
 mod sandbox;
 mod tree;
+mod verify;
 mod world;
 
 use std::process::ExitCode;
@@ -21,7 +22,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bailey_control::audit::AuditSigner;
-use bailey_control::audit::signer::NoFreshKey;
+use bailey_control::audit::signer::{NoFreshKey, NoKeys};
 use bailey_control::auth::{Issuer, IssuerError};
 use bailey_control::clock::Rng;
 use bailey_protocol::jail::SERVER_UID;
@@ -61,10 +62,17 @@ pub(crate) enum AttestError {
     Stand(anyhow::Error),
     #[error("cannot write the report: {0}")]
     Write(#[from] serde_json::Error),
+    #[error("`{path}` is no report of `bailey attest --json`: {source}")]
+    NoReport { path: String, source: serde_json::Error },
+    #[error(transparent)]
+    Keys(#[from] NoKeys),
 }
 
 /// Exit code 0 if every attack was tried and held.
 pub(crate) fn carry_out(args: AttestArgs, json: bool) -> Result<ExitCode, VerbError> {
+    if let Some(file) = args.verify {
+        return verify::carry_out(&file, args.keys.as_deref(), json);
+    }
     let missing = HostFacts::read().missing();
     if !missing.is_empty() {
         return Err(AttestError::Missing { missing: missing.join("; ") }.into());

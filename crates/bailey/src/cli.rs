@@ -169,6 +169,12 @@ pub(crate) struct DoctorArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct AttestArgs {
+    /// Attack nothing: check what `--json` printed, here or elsewhere
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["wall", "data", "cache"])]
+    pub(crate) verify: Option<PathBuf>,
+    /// The server's key set (its `/.well-known/jwks.json`); without it the report's own key is taken
+    #[arg(long, value_name = "FILE", requires = "verify")]
+    pub(crate) keys: Option<PathBuf>,
     /// What isolates the sandboxes, such as `container`, which it is without this
     #[arg(long, value_parser = value::wall)]
     pub(crate) wall: Option<bailey_protocol::wall::WallKind>,

@@ -20,6 +20,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::serve::{Binaries, handover};
 use crate::template::{self, Template};
+use crate::verb::Interrupts;
 
 /// Longest life of a sandbox here, in milliseconds.
 pub(crate) const LONGEST_MS: u64 = 600_000;
@@ -85,7 +86,12 @@ pub(crate) fn on<T>(
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let done = runtime.block_on(async {
         let stand = start_node(socket, pid, &template.digest, data.path(), wall)?;
-        let done = work(&stand).await;
+        let mut interrupts = Interrupts::listen()?;
+        // Given up in an orderly way: whatever was made for it goes as at its end.
+        let done = tokio::select! {
+            done = work(&stand) => done,
+            () = interrupts.next() => Err(anyhow::anyhow!("it was interrupted")),
+        };
         stand.node.shutdown(Duration::from_secs(1)).await;
         done
     });

@@ -28,6 +28,7 @@ use crate::terminal::note;
 use crate::{attest, doctor, exit, serve, terminal};
 use audit::AuditError;
 use policy::PolicyVerbError;
+pub(crate) use run::Interrupts;
 use token::TokenError;
 
 /// Why a verb was not carried out.

@@ -154,7 +154,7 @@ impl Signed {
 }
 
 /// The one text of a value that is signed: names in the order of their bytes, no space between.
-fn canonical(value: &Value) -> serde_json::Result<String> {
+pub(super) fn canonical(value: &Value) -> serde_json::Result<String> {
     match value {
         Value::Object(fields) => {
             let sorted: BTreeMap<&String, &Value> = fields.iter().collect();

@@ -8,7 +8,10 @@ use crate::exit;
 const EXAMPLES: &[(&str, &str)] = &[
     ("serve", "bailey serve --config /etc/bailey.toml --listen 127.0.0.1:8470"),
     ("doctor", "bailey doctor"),
-    ("attest", "bailey attest\nbailey attest --json --data /var/lib/bailey"),
+    (
+        "attest",
+        "bailey attest\nbailey attest --json --data /var/lib/bailey\nbailey attest --verify report.json --keys jwks.json",
+    ),
     ("token", "bailey token --tenant acme --user ana --role member\nbailey token --operator root --ttl 8h"),
     ("run", "bailey run --mount /tenants/acme/reports:/data --timeout 30s -- python3 /data/summary.py"),
     ("ls", "bailey ls /tenants/acme/reports\nbailey ls --glob '**/*.csv' /tenants/acme"),

@@ -15,7 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 pub(super) use follow::follow;
-pub(super) use interrupt::Interrupts;
+pub(crate) use interrupt::Interrupts;
 
 use super::{VerbError, connect, usage};
 use crate::cli::{Common, RunArgs};

@@ -1,12 +1,17 @@
 //! `bailey attest`, for real: what it says of this host, who vouches for it, and what it refuses.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use bailey_control::audit::AuditKeys;
 use serde_json::Value;
 
 use crate::server::{Server, bailey, text};
+
+/// Held by whoever attests, and looks at what is left of it on the host.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// The text that is signed: names in the order of their bytes, no space between.
 fn canonical(value: &Value) -> String {
@@ -38,6 +43,7 @@ fn stopped_early(output: &Output) -> String {
 
 #[test]
 fn every_attack_is_tried_and_held_and_the_servers_key_vouches_for_it() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let server = Server::start();
     let output = bailey().args(["attest", "--json", "--data"]).arg(server.data()).output().unwrap();
     assert!(matches!(output.status.code(), Some(0 | 1)), "{}", stopped_early(&output));
@@ -70,7 +76,7 @@ fn every_attack_is_tried_and_held_and_the_servers_key_vouches_for_it() {
     let key = text_of(&signed["key"]["id"]);
     let jwks = Command::new("curl").args(["-sSf", &format!("{}/.well-known/jwks.json", server.url)]).output().unwrap();
     let published = AuditKeys::from_jwks(&text(&jwks.stdout)).unwrap();
-    assert_eq!(published, AuditKeys::one(key, &bytes(text_of(&signed["key"]["public_key"]))));
+    assert_eq!(published, AuditKeys::of(&bytes(text_of(&signed["key"]["public_key"]))));
     let signature = serde_json::from_value(signed["signature"].clone()).unwrap();
     let signed_text = canonical(report).into_bytes();
     assert!(published.signed_report(key, &signed_text, &signature));
@@ -80,12 +86,48 @@ fn every_attack_is_tried_and_held_and_the_servers_key_vouches_for_it() {
         assert!(!published.signed_report(key, &changed, &signature), "byte {at}");
     }
 
+    the_report_is_checked_as_it_is_kept(&signed, &jwks.stdout, busy.is_empty());
+
     // Nothing is left, and nothing secret is said.
     let said = format!("{}{}", text(&output.stdout), text(&output.stderr));
     assert!(!said.contains("cnry-") && said.contains("held      K03"), "{said}");
     let left = std::fs::read_dir("/dev/shm").unwrap().filter_map(Result::ok);
     let left: Vec<_> = left.filter(|entry| entry.file_name().to_string_lossy().contains("bailey-attest")).collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+/// `--verify`, of the report, of one that was changed, and of one that a stranger signed.
+fn the_report_is_checked_as_it_is_kept(signed: &Value, jwks: &[u8], all_held: bool) {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, keys) = (folder.path().join("report.json"), folder.path().join("jwks.json"));
+    std::fs::write(&keys, jwks).unwrap();
+    let verify = |report: &Value, with_keys: bool| {
+        std::fs::write(&file, serde_json::to_vec_pretty(report).unwrap()).unwrap();
+        let mut command = bailey();
+        command.args(["attest", "--json", "--verify"]).arg(&file);
+        if with_keys {
+            command.arg("--keys").arg(&keys);
+        }
+        let output = command.output().unwrap();
+        let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+        (output.status.success(), told["signed"].as_bool().unwrap(), told["all_held"].as_bool().unwrap())
+    };
+    assert_eq!(verify(signed, true), (all_held, true, all_held));
+    assert_eq!(verify(signed, false), (all_held, true, all_held));
+    let mut changed = signed.clone();
+    changed["report"]["kernel"] = "another".into();
+    assert_eq!(verify(&changed, true), (false, false, all_held));
+    let mut strangers = signed.clone();
+    strangers["key"]["public_key"] = "11".repeat(32).into();
+    assert_eq!(verify(&strangers, false), (false, false, all_held));
+    let stranger = bailey_control::audit::AuditSigner::ephemeral().unwrap();
+    strangers["signature"] = serde_json::to_value(stranger.report(canonical(&strangers["report"]).as_bytes())).unwrap();
+    strangers["key"] = serde_json::json!({ "id": stranger.key(), "public_key": stranger.public_key() });
+    assert_eq!(verify(&strangers, false), (all_held, true, all_held));
+    assert_eq!(verify(&strangers, true), (false, false, all_held));
+    // With the server's id it is nobody's.
+    strangers["key"]["id"] = signed["key"]["id"].clone();
+    assert_eq!(verify(&strangers, false), (false, false, all_held));
 }
 
 #[test]
@@ -121,4 +163,30 @@ fn what_cannot_be_attested_is_refused_and_never_held() {
     jail.push(0);
     std::fs::write(folder.path().join("bailey-jail"), jail).unwrap();
     refused(attest().output().unwrap(), 1, "not of one build");
+}
+
+#[test]
+fn an_attest_that_is_interrupted_leaves_nothing_behind() {
+    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let temporary = tempfile::tempdir().unwrap();
+    let memory = || {
+        let names = std::fs::read_dir("/dev/shm").unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().contains("bailey-attest")).collect::<Vec<_>>()
+    };
+    let mut command = bailey();
+    command.args(["attest", "--json"]).env("TMPDIR", temporary.path());
+    let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(child.stderr.as_ref().unwrap());
+    let mut line = String::new();
+    while !line.starts_with("held ") {
+        line.clear();
+        assert_ne!(told.read_line(&mut line).unwrap(), 0, "it ended before the first attack");
+    }
+    assert!(std::fs::read_dir(temporary.path()).unwrap().count() > 0, "nothing could be left");
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stopped_early(&output));
+    assert!(text(&output.stderr).contains("interrupted"), "{}", text(&output.stderr));
+    let left: Vec<_> = std::fs::read_dir(temporary.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(left.is_empty() && memory().is_empty(), "{left:?} {:?}", memory());
 }
