@@ -86,7 +86,8 @@ serve: build ## Start a server on this machine (data in /var/lib/bailey)
 	@exec $(SUDO) $(RELEASE)/bailey serve $(ARGS)
 
 bench: build ## Measure, against baselines in the same run; writes bench/results/
-	@$(RUNNER) $(HASHES) cargo bench --locked -p bailey --bench run --bench load --bench tree --bench git --bench audit --bench identity --bench policy
+	@$(RUNNER) cargo bench --locked -p bailey-node --bench exec
+	$(RUNNER) $(HASHES) cargo bench --locked -p bailey --bench run --bench load --bench tree --bench git --bench audit --bench identity --bench policy
 
 setup:
 	@scripts/setup.sh $(NEEDS)

@@ -52,18 +52,7 @@ impl Host {
                     .try_init(),
             );
         }
-        let (guest, jail) = (binary("bailey-guest"), binary("bailey-jail"));
-        let template = template();
-        let digest = template.digest.clone();
-        let config = SupervisorConfig {
-            data: data.to_owned(),
-            guest_sha256: sha256(&guest),
-            guest_binary: guest,
-            templates: vec![template],
-            large_disks: None,
-            server: None,
-        };
-        let (socket, jail) = attach(&jail, &config);
+        let (socket, jail, digest) = jail(data);
         let runtime = Runtime::new().unwrap();
         let ours = data.join("attached");
         drop(std::fs::remove_dir_all(&ours));
@@ -87,6 +76,23 @@ impl Host {
         };
         Self { runtime, node, trees, jail }
     }
+}
+
+/// A jail on a data folder, the node's end of its socket, and the template that its cages start from.
+pub(crate) fn jail(data: &Path) -> (OwnedFd, Child, TemplateDigest) {
+    let (guest, jail) = (binary("bailey-guest"), binary("bailey-jail"));
+    let template = template();
+    let digest = template.digest.clone();
+    let config = SupervisorConfig {
+        data: data.to_owned(),
+        guest_sha256: sha256(&guest),
+        guest_binary: guest,
+        templates: vec![template],
+        large_disks: None,
+        server: None,
+    };
+    let (socket, jail) = attach(&jail, &config);
+    (socket, jail, digest)
 }
 
 /// Starts `bailey-jail` with its two descriptors.
