@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use aws_lc_rs::signature::Ed25519KeyPair;
 use bailey_policy::{AdminAction, Policies, Principal, RunCreatePermit, RunPlan};
 use bailey_protocol::wall::WallKind;
 use rusqlite::Connection;
 
-use crate::audit::{AuditKeys, Chain, Fault, Report};
+use crate::audit::{AuditSigner, Chain, Fault, Report};
 use crate::db::contract::audit::signer;
 use crate::db::{AuditDb as _, AuditEntry, Db as _, ForgetScope, IdentityDb as _, NewRun, Sqlite, verify_audit};
 
