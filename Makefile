@@ -27,7 +27,7 @@ soak: NEEDS = python3:python3 node:nodejs busybox:busybox-static ip:iproute2 ps:
 bench: NEEDS = bwrap:bubblewrap
 fuzz: NEEDS = g++:g++
 
-.PHONY: help build static demo test soak fuzz lint fmt serve bench setup
+.PHONY: help build static crash-points demo test soak fuzz lint fmt serve bench setup
 
 help: ## Show this
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
@@ -40,11 +40,22 @@ static: setup
 	@RUSTFLAGS="-C target-feature=+crt-static" cargo build --profile static --locked --target $(HOST) \
 	    --target-dir $(CARGO_TARGET_DIR)/static -p bailey-jail -p bailey-guest
 
+# bailey and bailey-jail with the steps at which tests kill, laid out in crash-points/ beside the product's own, which are
+# built after them into the places that these have. PROFILE is nothing, or --release.
+crash-points: setup
+	@points=bailey-crash/crash-points built=$(if $(PROFILE),$(RELEASE),$(DEBUG))
+	static() { RUSTFLAGS="-C target-feature=+crt-static" cargo build --profile static --locked --target $(HOST) \
+	    --target-dir $(CARGO_TARGET_DIR)/static "$$@"; }
+	static -p bailey-guest
+	static -p bailey-jail --features $$points
+	env $(HASHES) cargo build $(PROFILE) --locked -p bailey --features $$points
+	install -m 0755 -D -t $$built/crash-points $$built/bailey $(STATIC_DIR)/bailey-jail $(STATIC_DIR)/bailey-guest
+
 demo: build ## Play the story: one run over one tenant's files, and the empty room
 	@cargo build --release --locked -p bailey --example demo
 	$(SUDO) $(RELEASE)/examples/demo $(RELEASE)/bailey
 
-test: setup lint static ## Lint, and run every test
+test: setup lint crash-points static ## Lint, and run every test
 	@trap 'test -z "$(SUDO)" || $(SUDO) chown -R "$$(id -u):$$(id -g)" "$(CARGO_TARGET_DIR)"' EXIT
 	env $(HASHES) cargo build --locked -p bailey
 	$(SUDO) $(DEBUG)/bailey template prepare
@@ -53,7 +64,8 @@ test: setup lint static ## Lint, and run every test
 	install -m 0755 $(STATIC_DIR)/bailey-jail $(STATIC_DIR)/bailey-guest $(DEBUG)/
 	$(RUNNER) $(HASHES) cargo test -p bailey --locked --no-fail-fast
 
-soak: build ## The tests' long forms, an hour or so; keeps what they tell in bench/results/soak.txt
+soak: PROFILE := --release
+soak: crash-points build ## The tests' long forms, an hour or so; keeps what they tell in bench/results/soak.txt
 	@trap 'test -z "$(SUDO)" || $(SUDO) chown -R "$$(id -u):$$(id -g)" "$(CARGO_TARGET_DIR)"' EXIT
 	export BAILEY_LONG=1 BAILEY_SOAK_SECONDS=$${BAILEY_SOAK_SECONDS:-1800}
 	$(SUDO) $(RELEASE)/bailey template prepare
@@ -78,6 +90,7 @@ fuzz: setup ## Fuzz TARGET, or each, for SECONDS (60); an input that fails becom
 lint: setup
 	@cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo clippy -p bailey-crash --features crash-points --locked -- -D warnings
 
 fmt:
 	@cargo fmt --all

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bailey_crash::Point;
 use bailey_policy::prove::Prover;
 use bailey_policy::{CredentialKind, Operator, Policies, Principal, ServiceAccount};
 use bailey_protocol::id::{RequestId, RunId, TenantId};
@@ -209,6 +210,7 @@ impl Control {
             stop_background: CancellationToken::new(),
         }));
         crate::ops::recovery::end_lost_runs(&control).await?;
+        bailey_crash::point(Point::LostRunsEnded);
         upkeep::begin(&control).await?;
         let policies = control.policies().current();
         control.begin_telling_policies(&policies).await?;

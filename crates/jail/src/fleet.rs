@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use bailey_crash::Point;
 use bailey_protocol::id::{SandboxId, TemplateDigest};
 use bailey_protocol::jail::{JailAnswer, JailFault, JailFaultKind, JailReply};
 
@@ -101,6 +102,7 @@ impl Fleet {
     pub(crate) fn take_chunk(&mut self) -> Result<(), JailFault> {
         let before = self.ledger.chunk().filter(|number| self.chunks.iter().all(|chunk| chunk.number != *number));
         let taken = chunk::take(&self.uid_folder, &self.shop.tree.top, self.ledger.id(), before)?;
+        bailey_crash::point(Point::UidsTaken);
         self.ledger.set_chunk(taken.number)?;
         self.ranges.add_chunk(taken.number);
         self.chunks.push(taken);

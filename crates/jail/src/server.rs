@@ -17,6 +17,7 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use bailey_crash::Point;
 use bailey_protocol::jail::{JailFault, ServerLaunch};
 use bailey_sys::exec::StringVector;
 use bailey_sys::process::Child;
@@ -146,6 +147,7 @@ impl Server {
 
     fn start(&mut self, fleet: &Fleet, now: Duration) -> Result<Connection, JailFault> {
         let started = enter::start(self, fleet)?;
+        bailey_crash::point(Point::ServerForked);
         let step = "watch the server";
         fleet.poller.add(&started.child.pidfd, Source::Server).or_internal(step)?;
         fleet.poller.add(&started.report, Source::ServerReport).or_internal(step)?;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
 
+use bailey_crash::Point;
 use bailey_protocol::jail::{JailFault, SERVER_UID, server_fd};
 use bailey_sys::exec::StringVector;
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, mkdirat, open, openat};
@@ -51,6 +52,7 @@ pub(crate) fn start(told: &Told) -> Result<Supervisor, JailFault> {
     let host_mounts = mount_namespace().or_fence("open the mount namespace")?;
     ground::leave_host_mounts()?;
     let (ledger, serve) = Ledger::open(&config.data)?;
+    bailey_crash::point(Point::DataLocked);
     let slice_device = claim::device_of(&serve).or_internal("open the server's data folder")?;
     claim::verify_owners(&serve).or_fence("map the owners of the data folder")?;
     let step = "read the guest binary";
@@ -68,6 +70,7 @@ pub(crate) fn start(told: &Told) -> Result<Supervisor, JailFault> {
         .transpose()?;
     let (layout, sources) = gathered.unwrap_or_default();
     ground::build(&agent, &templates, &sources)?;
+    bailey_crash::point(Point::RootBuilt);
     drop(agent);
     let mut tops = Vec::new();
     let opened = {
@@ -110,6 +113,7 @@ fn furnish(told: &Told, found: Found) -> Result<Parts, JailFault> {
     let config = &told.config;
     let Found { tree, ledger, uid_folder, host_mounts, slice_device, templates, layout, node, driver } = found;
     sweep::sweep(&tree)?;
+    bailey_crash::point(Point::Swept);
     let disks = match config.large_disks.zip(driver) {
         Some((offer, driver)) => {
             Some(Disks::set_aside(offer, ledger.folder().or_internal("open the folder")?, driver)?)

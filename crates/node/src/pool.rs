@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use bailey_crash::Point;
 use bailey_protocol::id::{SandboxId, TemplateDigest};
 use bailey_protocol::limits::Limits;
 use futures_util::StreamExt;
@@ -70,7 +71,9 @@ impl Recipe {
             .park((self.mint)(), self.template.clone(), limits)
             .await
             .map_err(MachineError::Wall)?;
-        Machine::up(parked, self.up_within, &self.tasks).await
+        let machine = Machine::up(parked, self.up_within, &self.tasks).await?;
+        bailey_crash::point(Point::SandboxParked);
+        Ok(machine)
     }
 }
 

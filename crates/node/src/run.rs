@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bailey_crash::Point;
 use bailey_protocol::change::{Header, MAGIC};
 use bailey_protocol::jail::StopFacts;
 use bailey_protocol::node::{Ending, NodeFault, OutputStream, RunSpec, RunStarted, RunStopped, RunUpdate};
@@ -173,20 +174,26 @@ impl Run {
             Input::Died => self.grace = Some(Instant::now() + GRACE),
             Input::GraceOver => self.apply(Event::Ended(Ending::GuestLost)),
             Input::Program(Ok(ExecEvent::Output(stream, bytes))) => {
+                bailey_crash::point(Point::OutputCame);
                 let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
                 self.at_hand = Some((stream, bytes));
                 self.apply(Event::Output(length));
             }
-            Input::Program(Ok(ExecEvent::Ended(ending))) => self.apply(Event::Ended(ending)),
+            Input::Program(Ok(ExecEvent::Ended(ending))) => {
+                bailey_crash::point(Point::ProgramEnded);
+                self.apply(Event::Ended(ending));
+            }
             Input::Program(Err(cause)) => {
                 debug!(run = %self.spec.run, cause = &cause as &dyn std::error::Error, "guest lost");
                 self.apply(Event::Ended(Ending::GuestLost));
             }
             Input::Changes(Ok(Piece::Bytes(data))) => {
+                bailey_crash::point(Point::ChangesCame);
                 let mount = self.collecting();
                 self.outbox.push_back(RunUpdate::Changes { mount, data });
             }
             Input::Changes(Ok(Piece::End)) => {
+                bailey_crash::point(Point::ChangesEnded);
                 let mount = self.collecting();
                 self.outbox.push_back(RunUpdate::ChangesEnd { mount });
                 self.changes = None;
@@ -217,6 +224,7 @@ impl Run {
                 self.apply(Event::Ended(Ending::GuestLost));
             }
             Done::Killed(Ok(facts)) => {
+                bailey_crash::point(Point::SandboxStopped);
                 self.dead = true;
                 let since = self.claimed.as_ref().map(|claimed| claimed.at.elapsed()).unwrap_or_default();
                 self.wall_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
@@ -224,7 +232,10 @@ impl Run {
                 self.apply(Event::Killed(facts));
             }
             Done::Killed(Err(cause)) => self.apply(Event::Fault(fault::of_wall(&cause, "stop the sandbox"))),
-            Done::Collecting(Ok(Some(changes))) => self.changes = Some(changes),
+            Done::Collecting(Ok(Some(changes))) => {
+                bailey_crash::point(Point::CollectorOpened);
+                self.changes = Some(changes);
+            }
             Done::Collecting(Ok(None)) => {
                 self.perform(Effect::ReportUnchanged(self.collecting()));
                 self.apply(Event::Collected);

@@ -223,14 +223,18 @@ fn every_todo_names_an_issue_and_nothing_is_stubbed() {
 }
 
 #[test]
-fn product_binaries_cannot_be_weakened() {
+fn product_binaries_cannot_be_weakened_or_stopped() {
     for path in files().iter().filter(|path| path.ends_with("Cargo.toml")) {
         let manifest = read(path);
-        for part in ["dependencies", "workspace.dependencies"] {
-            assert!(!section(&manifest, part).contains("weakened"), "{path} turns a weakening on in [{part}]");
+        for feature in ["weakened", "crash-points"] {
+            for part in ["dependencies", "workspace.dependencies"] {
+                assert!(!section(&manifest, part).contains(feature), "{path} turns `{feature}` on in [{part}]");
+            }
+            // Neither a default nor another feature leads there.
+            let lines = section(&manifest, "features").lines();
+            let leads = lines.filter_map(|line| line.split_once('=')).any(|(_, to)| to.contains(feature));
+            assert!(!leads, "{path} turns `{feature}` on by a feature");
         }
-        let default = section(&manifest, "features").lines().find(|line| line.starts_with("default"));
-        assert!(!default.is_some_and(|line| line.contains("weakened")), "{path} turns a weakening on by default");
     }
 }
 

@@ -26,6 +26,7 @@ mod merging;
 use std::collections::HashSet;
 use std::time::Duration;
 
+use bailey_crash::Point;
 use bailey_protocol::id::VersionId;
 use gix_hash::ObjectId;
 
@@ -92,6 +93,7 @@ impl Store {
                 Some(Marks::of(&repo.objects, &cycle.packs, &roots)?)
             }
         };
+        bailey_crash::point(Point::LiveMarked);
         Ok(cycle.run(marks.as_ref(), how)?)
     }
 
@@ -158,6 +160,7 @@ impl<'a> Cycle<'a> {
             report.condemned = ids.len() as u64;
             if !ids.is_empty() {
                 self.objects.condemn(ids);
+                bailey_crash::point(Point::Condemned);
             }
         }
         report.packs = self.objects.pack_count() as u64;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use bailey_crash::Point;
 use bailey_protocol::id::VersionId;
 use bailey_protocol::path::BranchName;
 
@@ -81,5 +82,6 @@ pub(crate) fn replace(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), Tre
     let mut scratch = scratch_in(folder)?;
     scratch.append(bytes)?;
     scratch.settle(true)?;
+    bailey_crash::point(Point::FileSynced);
     scratch.publish(&folder.join(name))
 }

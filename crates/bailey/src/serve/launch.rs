@@ -16,6 +16,13 @@ use crate::template;
 /// What the server needs beyond the time that runs get: to answer, and to close what is open.
 const CLOSE_MS: u64 = 25_000;
 
+/// The server's whole environment.
+fn environment() -> Vec<(String, String)> {
+    let fixed = [("PATH", "/usr/bin:/bin"), ("LC_ALL", "C.UTF-8")];
+    let fixed = fixed.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    fixed.into_iter().chain(bailey_crash::environment()).collect()
+}
+
 /// Returns only when the server cannot start.
 pub(crate) fn launch(args: ServeArgs, json: bool) -> Result<Infallible, ServeError> {
     // What was typed wrong is said before what the machine lacks.
@@ -49,7 +56,7 @@ pub(crate) fn launch(args: ServeArgs, json: bool) -> Result<Infallible, ServeErr
             binary: binaries.server,
             policies: config.policy_folder,
             args: vec!["serve".to_owned(), "--supervised".to_owned()],
-            env: vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned()), ("LC_ALL".to_owned(), "C.UTF-8".to_owned())],
+            env: environment(),
             drain_ms: server.drain_ms.saturating_add(CLOSE_MS),
             config: serde_json::to_value(&server).map_err(|e| ServeError::system("write the configuration", e))?,
         }),

@@ -19,6 +19,7 @@ use bailey_control::control::{Control, ForgetCheckouts, Parts};
 use bailey_control::db::Sqlite;
 use bailey_control::event_log::EventLogs;
 use bailey_control::node_link::{StartGit, StartRun};
+use bailey_crash::Point;
 use bailey_node::{Deadlines, Node, NodeConfig};
 use bailey_policy::Policies;
 use bailey_protocol::id::{SandboxId, TemplateName};
@@ -89,6 +90,7 @@ async fn serve(jail: OwnedFd, listener: OwnedFd, config: ServerConfig) -> anyhow
         .trusting(config.identity.issuers.clone(), Freshness::default())
         .context("prepare the issuers")?;
     let db = Sqlite::open(&data.join("bailey.db")).context("open the database")?;
+    bailey_crash::point(Point::DatabaseOpened);
     let trees = Trees::open(&data.join("trees")).context("open the trees")?;
     let logs = EventLogs::open(&data.join("runs")).context("open the event logs")?;
     let listener = listen(listener).context("listen")?;

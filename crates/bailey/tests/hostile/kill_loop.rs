@@ -3,22 +3,19 @@
 //!
 //! `BAILEY_SOAK_SECONDS` is how long it goes on; `make soak` sets it, and keeps what is counted.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::Read as _;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use bailey_protocol::api::{CommitOutcome, RunEvent, RunEventKind};
-use bailey_protocol::node::Ending;
 use rustix::process::Signal;
 
-use crate::host::{self, Process, within};
-use crate::http::{self, Request};
+use crate::host::within;
 use crate::residue::{Residue, ledger, server_of_its_own};
 use crate::run::Order;
-use crate::server::{BRISK, Server, User, alone, binary, kill};
+use crate::server::{BRISK, Server, User, alone, kill};
+use crate::told::{self, Answer, Known, Told, content, in_groups, known};
 
 /// Workers, each with paths of its own.
 const WORKERS: u64 = 4;
@@ -38,53 +35,6 @@ impl Dice {
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb) % sides
     }
-}
-
-/// What may be at a path: what was acknowledged last, or what nobody was answered about since. 0 is nothing.
-#[derive(Debug, Default)]
-struct Told {
-    acknowledged: u64,
-    in_doubt: BTreeSet<u64>,
-}
-
-/// How a change ended for its caller.
-enum Answer {
-    Done,
-    Refused,
-    Unknown,
-}
-
-impl Told {
-    fn tried(&mut self, value: u64, answer: &Answer) {
-        match answer {
-            Answer::Done => *self = Self { acknowledged: value, in_doubt: BTreeSet::new() },
-            Answer::Refused => {}
-            Answer::Unknown => {
-                self.in_doubt.insert(value);
-            }
-        }
-    }
-
-    fn saw(&mut self, path: &str, value: u64) {
-        assert!(value == self.acknowledged || self.in_doubt.contains(&value), "{path} holds {value}, told: {self:?}");
-        *self = Self { acknowledged: value, in_doubt: BTreeSet::new() };
-    }
-}
-
-fn lines(value: u64) -> u64 {
-    1 + value * 7919 % 2000
-}
-
-fn content(value: u64) -> Vec<u8> {
-    format!("{value:020}\n").repeat(usize::try_from(lines(value)).unwrap()).into_bytes()
-}
-
-/// The value whose content this is, every byte of it.
-fn value(content: &[u8]) -> u64 {
-    let text = std::str::from_utf8(content).expect("the content is text");
-    let value = text.lines().next().expect("a line").parse().expect("a number");
-    assert!(self::content(value) == content, "torn: {} bytes that start with {value}", content.len());
-    value
 }
 
 /// What is counted, for people and for `bench/results/soak.json`.
@@ -111,47 +61,14 @@ struct Field {
 }
 
 impl Field {
-    fn send(&self, method: &str, below: &str, body: &[u8]) -> Option<(u16, Vec<u8>)> {
-        let bearer = format!("Bearer {}", self.ana.token);
-        let headers =
-            [("Authorization", bearer.as_str()), ("Connection", "close"), ("Content-Type", "application/octet-stream")];
-        let target = format!("/v1/tree{}", self.ana.path(below));
-        let server = self.server.read().unwrap_or_else(PoisonError::into_inner);
-        let reply = http::send(server.address, Request { method, target: &target, headers: &headers, body }).ok()?;
-        Some((reply.status, reply.body))
-    }
-
     fn change(&self, method: &str, below: &str, body: &[u8]) -> Answer {
-        match self.send(method, below, body) {
-            Some((200..300, _)) => Answer::Done,
-            Some((400..500, _)) => Answer::Refused,
-            Some(_) | None => Answer::Unknown,
-        }
+        told::change(&self.server.read().unwrap_or_else(PoisonError::into_inner), &self.ana, method, below, body)
     }
 
     /// Has a program write the content through a mount.
     fn run(&self, folder: &str, name: &str, value: u64) -> Answer {
-        let code = format!("yes {value:020} | head -n {} > /data/.{name}; mv /data/.{name} /data/{name}", lines(value));
-        let order = Order::shell(&code).data(&self.ana, folder);
-        let server = self.server.read().unwrap_or_else(PoisonError::into_inner);
-        let Ok(mut answer) = server.post_run(&self.ana, &order) else { return Answer::Unknown };
-        let mut body = Vec::new();
-        if answer.status != 200 {
-            return if answer.status < 500 { Answer::Refused } else { Answer::Unknown };
-        }
-        if answer.body.read_to_end(&mut body).is_err() {
-            return Answer::Unknown;
-        }
-        let last = body.split(|byte| *byte == b'\n').rfind(|line| !line.is_empty()).unwrap_or_default();
-        match serde_json::from_slice::<RunEvent>(last).map(|event| event.kind) {
-            Ok(RunEventKind::Ended(result)) => match &*result.versions {
-                [] => Answer::Refused,
-                [one] if one.outcome == CommitOutcome::SideBranch => Answer::Refused,
-                [_one] if result.ending == (Ending::Exited { code: 0 }) => Answer::Done,
-                _ => Answer::Unknown,
-            },
-            Ok(_) | Err(_) => Answer::Unknown,
-        }
+        let order = Order::shell(&told::program(name, value)).data(&self.ana, folder);
+        told::run(&self.server.read().unwrap_or_else(PoisonError::into_inner), &self.ana, &order).0
     }
 
     /// Waits until somebody answers again.
@@ -161,13 +78,7 @@ impl Field {
     }
 
     fn look(&self, path: &str, told: &mut Told) -> bool {
-        match self.send("GET", path, b"") {
-            Some((200, content)) => told.saw(path, value(&content)),
-            Some((404, _)) => told.saw(path, 0),
-            Some((status, _)) if status < 500 && status != 429 => panic!("{path} answers {status}"),
-            Some(_) | None => return false,
-        }
-        true
+        told.look(&self.server.read().unwrap_or_else(PoisonError::into_inner), &self.ana, path)
     }
 
     /// Writes, runs, deletes and reads until it is over, then looks at everything once more.
@@ -213,21 +124,6 @@ impl Field {
             assert!(self.look(&format!("{folder}/f{at}"), known), "f{at} cannot be read in the end");
         }
     }
-}
-
-/// A process that a number cannot be mistaken for later: with the time of its start.
-type Known = (Process, String);
-
-fn known(process: Process) -> Option<Known> {
-    let stat = std::fs::read_to_string(process.path("stat")).ok()?;
-    let started = stat.rsplit(')').next()?.split_whitespace().nth(19)?.to_owned();
-    process.alive().then_some((process, started))
-}
-
-fn in_groups(ledger: &str) -> Vec<Known> {
-    let inside =
-        |process: &Process| std::fs::read_to_string(process.path("cgroup")).is_ok_and(|groups| groups.contains(ledger));
-    host::processes().into_iter().filter(inside).filter_map(known).collect()
 }
 
 /// Kills until the time is up. Panics when something outlives its life.
@@ -310,20 +206,7 @@ fn d01_nothing_acknowledged_is_lost_however_often_the_server_is_killed() {
     let kills = field.counts.get("kills of the server") + field.counts.get("kills of the supervisor");
     assert!(kills > 0 && field.counts.get("acknowledged") > kills, "{:?}", field.counts);
     let server = field.server.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let verified = std::process::Command::new(binary())
-        .args(["audit", "verify", "--data"])
-        .arg(server.data())
-        .output()
-        .expect("start `bailey audit verify`");
-    assert!(verified.status.success(), "the audit: {}", String::from_utf8_lossy(&verified.stderr));
-    let store = server.data().join("serve/trees/acme/tenant.git");
-    let checked = std::process::Command::new("git")
-        .args(["-c", "safe.directory=*", "--git-dir"])
-        .arg(&store)
-        .args(["fsck", "--full", "--strict", "--no-dangling"])
-        .output()
-        .expect("start git");
-    assert!(checked.status.success(), "git fsck: {}", String::from_utf8_lossy(&checked.stderr));
+    told::verify(&server.data(), "acme");
     assert!(server.stop());
     let gone = within(Duration::from_secs(5), || Residue::outside(&ledger, &own).values().all(|count| *count == 0));
     assert!(gone, "after the stop: {:?}", Residue::outside(&ledger, &own));

@@ -77,6 +77,14 @@ pub(crate) fn strays(ledger: &str) -> Vec<String> {
 /// A server with a template cache of its own, so that its loop devices can be told from others'.
 pub(crate) fn server_of_its_own(name: &str, config: &str) -> (Server, PathBuf) {
     let folder = scratch().join(name);
+    let own = own_cache(&folder);
+    std::fs::write(folder.join("config.toml"), config).unwrap();
+    let server = Server::start_in(&folder, &[("BAILEY_CACHE", &own.to_string_lossy())]);
+    (server, own)
+}
+
+/// A template cache below `folder`, with the host's templates.
+pub(crate) fn own_cache(folder: &Path) -> PathBuf {
     let own = folder.join("cache");
     std::fs::create_dir_all(own.join("templates")).unwrap();
     for entry in std::fs::read_dir(cache().join("templates")).unwrap().filter_map(Result::ok) {
@@ -85,9 +93,7 @@ pub(crate) fn server_of_its_own(name: &str, config: &str) -> (Server, PathBuf) {
             std::fs::copy(entry.path(), &target).unwrap();
         }
     }
-    std::fs::write(folder.join("config.toml"), config).unwrap();
-    let server = Server::start_in(&folder, &[("BAILEY_CACHE", &own.to_string_lossy())]);
-    (server, own)
+    own
 }
 
 /// The server's part of the cgroup tree: `bailey/{ledger id}/`.

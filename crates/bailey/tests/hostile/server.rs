@@ -136,10 +136,18 @@ impl Server {
 
     /// Starts a server over what a folder holds, with further arguments and environment variables.
     pub(crate) fn start_in(folder: &Path, env: &[(&str, &str)]) -> Self {
+        Self::try_start(&binary(), folder, env).unwrap_or_else(|| {
+            let log = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
+            panic!("the server ended before it listened: {log}");
+        })
+    }
+
+    /// The same by another build; nothing when it ended before it listened.
+    pub(crate) fn try_start(bailey: &Path, folder: &Path, env: &[(&str, &str)]) -> Option<Self> {
         let log = std::fs::OpenOptions::new().create(true).append(true).open(folder.join("log")).expect("its log");
         let mut process = Command::new("bash")
             .args(["-c", CARELESS, "careless"])
-            .arg(binary())
+            .arg(bailey)
             .args(["serve", "--listen", "127.0.0.1:0", "--config"])
             .arg(folder.join("config.toml"))
             .arg("--data")
@@ -155,15 +163,15 @@ impl Server {
         let address = loop {
             line.clear();
             if stdout.read_line(&mut line).expect("read the server") == 0 {
-                let log = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
-                panic!("the server ended before it listened: {log}");
+                process.wait().expect("it has ended");
+                return None;
             }
             if let Some(address) = line.trim().strip_prefix("listening on http://") {
                 break address.parse().expect("an address");
             }
         };
         let jail = Process(i32::try_from(process.id()).expect("a pid"));
-        Self { address, folder: folder.to_owned(), jail, process: Mutex::new(process) }
+        Some(Self { address, folder: folder.to_owned(), jail, process: Mutex::new(process) })
     }
 
     pub(crate) fn data(&self) -> PathBuf {
@@ -188,14 +196,23 @@ impl Server {
     }
 
     pub(crate) fn user(&self, tenant: &str, user: &str) -> User {
+        let token = self.token(&["--tenant", tenant, "--user", user, "--role", "member"]);
+        User { tenant: tenant.to_owned(), token }
+    }
+
+    /// A token of an operator.
+    pub(crate) fn operator(&self) -> String {
+        self.token(&["--operator", "root"])
+    }
+
+    fn token(&self, whose: &[&str]) -> String {
         let output = Command::new(binary())
-            .args(["token", "--tenant", tenant, "--user", user, "--role", "member", "--data"])
+            .args([&["token", "--ttl", "1d"], whose, &["--data"]].concat())
             .arg(self.data())
             .output()
             .expect("start `bailey token`");
         assert!(output.status.success(), "no token: {}", String::from_utf8_lossy(&output.stderr));
-        let token = String::from_utf8(output.stdout).expect("a token is text").trim().to_owned();
-        User { tenant: tenant.to_owned(), token }
+        String::from_utf8(output.stdout).expect("a token is text").trim().to_owned()
     }
 
     /// One request, with the user's token.

@@ -56,6 +56,21 @@ async fn a_reader_sees_every_event_once_from_wherever_it_starts() {
 }
 
 #[tokio::test]
+async fn logs_of_runs_that_never_were_go_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let logs = EventLogs::open(folder.path()).unwrap();
+    let (kept, never) = (RunId::mint(1, [1; 10]), RunId::mint(2, [2; 10]));
+    logs.create(&acme(), &kept).unwrap().append(1, vec![text("a")]).await.unwrap();
+    drop(logs.create(&acme(), &never).unwrap());
+    let names = || fs::read_dir(folder.path().join("acme")).unwrap().count();
+    assert_eq!(names(), 2);
+    assert_eq!((logs.sweep().unwrap(), names()), (1, 1));
+    assert_eq!((logs.sweep().unwrap(), names()), (0, 1));
+    // Had it been recorded, its end would still be told.
+    assert!(logs.complete(&acme(), &never, 3, ended()).unwrap().over);
+}
+
+#[tokio::test]
 async fn a_writer_that_goes_away_early_breaks_the_stream() {
     let folder = tempfile::tempdir().unwrap();
     let logs = EventLogs::open(folder.path()).unwrap();

@@ -11,6 +11,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use bailey_crash::Point;
 use bailey_policy::{PathWritePermit, StoreScope};
 use bailey_protocol::api::CommitOutcome;
 use bailey_protocol::id::{RunId, VersionId};
@@ -128,6 +129,7 @@ pub(super) fn land(
         match move_refs(control, moves, &|moves| commit(&landed, moves)) {
             Ok(()) => {
                 publish(control, work, &runtime);
+                bailey_crash::point(Point::RefsPublished);
                 return Ok(landed);
             }
             Err(DbError::RefMoved { .. }) => {}

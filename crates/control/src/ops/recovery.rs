@@ -5,14 +5,13 @@ use crate::api_error::ApiError;
 use crate::control::Control;
 use crate::db::RunEnd;
 
-/// Ends every run that was going, in the database and in its log.
+/// Ends every run that was going, in the database and in its log, and takes away the logs of those that never were.
 pub(crate) async fn end_lost_runs(control: &Control) -> Result<(), ApiError> {
     let now = control.now_ms();
     let lost = control.db().abandon_running(now).await?;
-    if lost.is_empty() {
-        return Ok(());
+    if !lost.is_empty() {
+        tracing::warn!(runs = lost.len(), "runs of an earlier life are over");
     }
-    tracing::warn!(runs = lost.len(), "runs of an earlier life are over");
     let logs = control.logs().clone();
     blocking(move || {
         for (tenant, run) in lost {
@@ -20,6 +19,10 @@ pub(crate) async fn end_lost_runs(control: &Control) -> Result<(), ApiError> {
             if let Err(error) = logs.complete(&tenant, &run, now, RunEnd::node_restarted().into()) {
                 tracing::warn!(%run, error = &error as &dyn std::error::Error, "the end is not in the log");
             }
+        }
+        // They take no room, and the next start looks again.
+        if let Err(error) = logs.sweep() {
+            tracing::warn!(error = &error as &dyn std::error::Error, "empty logs are left");
         }
         Ok(())
     })

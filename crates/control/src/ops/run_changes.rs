@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use bailey_crash::Point;
 use bailey_policy::WriteAction;
 use bailey_protocol::api::{NewVersion, Notice, RunResult};
 use bailey_protocol::change::NoticeReason;
@@ -98,6 +99,7 @@ impl Going {
         });
         let (fed, applied) = tokio::join!(self.feed(index, writer), applying);
         fed?;
+        bailey_crash::point(Point::ChangesApplied);
         applied.map_err(|error| self.lost(&path, ending, &error))
     }
 

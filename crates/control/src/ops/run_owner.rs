@@ -15,6 +15,7 @@ use std::collections::{HashMap, VecDeque};
 use std::pin::pin;
 use std::sync::Arc;
 
+use bailey_crash::Point;
 use bailey_policy::RunCreatePermit;
 use bailey_protocol::api::{RunEventKind, RunResult, Usage};
 use bailey_protocol::id::{RunId, TenantId, UserId};
@@ -210,6 +211,7 @@ impl Going {
             let message = "no node takes runs at the moment";
             return Err(failure("node_unavailable", message, "Try again in a few seconds."));
         }
+        bailey_crash::point(Point::RunOrdered);
         let stopped = self.until_stopped().await?;
         let Collected { works, notices, more_notices, .. } = self.collect(&stopped.ending).await?;
         let result = RunResult {
@@ -281,7 +283,9 @@ impl Going {
         self.log.writer.append(self.control.now_ms(), events).await.map_err(|error| {
             tracing::error!(run = %self.run, error = &error as &dyn std::error::Error, "events cannot be kept");
             failure("output_lost", "the run's output could not be kept", "Ask the operator for room.")
-        })
+        })?;
+        bailey_crash::point(Point::EventsKept);
+        Ok(())
     }
 
     /// What the node's last word means for the run.
@@ -331,6 +335,7 @@ impl Going {
         if let Err(error) = self.log.writer.append(self.control.now_ms(), events).await {
             tracing::error!(run = %self.run, error = &error as &dyn std::error::Error, "the end is not in the log");
         }
+        bailey_crash::point(Point::RunTold);
         drop(self.log);
     }
 }
@@ -344,10 +349,14 @@ pub(super) async fn record_end(
     moves: &[RefMove],
 ) -> Result<(), DbError> {
     let mut tries = 1;
+    bailey_crash::point(Point::RunEnding);
     loop {
         match control.db().end_run(permit, run, end.clone(), moves.to_vec(), control.now_ms()).await {
             Err(DbError::Busy { .. }) if tries < MAX_END_TRIES => tries += 1,
-            outcome => return outcome,
+            outcome => {
+                bailey_crash::point(Point::RunEnded);
+                return outcome;
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Runs: create, follow, list, look at, cancel.
 
+use bailey_crash::Point;
 use bailey_policy::{Denied, RunCreatePermit, RunFacts, RunOrigin, RunPlan};
 use bailey_protocol::api::{RunList, RunRequest, RunSummary};
 use bailey_protocol::id::RunId;
@@ -60,6 +61,7 @@ pub async fn create(
         rules: shaped.iter().map(|(_, finding)| finding.rule).collect(),
     };
     let allowed = asked.judge(control, caller).await?;
+    bailey_crash::point(Point::RunAllowed);
     // A task of its own: a caller who hangs up must not leave a run that is recorded and never started.
     let making = make(control.clone(), caller.clone(), asked, allowed, planned, idempotency);
     let made = control.own(making).await.map_err(ApiError::internal)?;
@@ -160,6 +162,7 @@ async fn record(
     // Before anything starts: a run whose events nobody can be sent is not what was asked for.
     let room = (!planned.detach).then(|| control.streams().enter(Stream::Run, &caller.principal.tenant)).transpose()?;
     let slot = control.admission().enter(&caller.principal.tenant).await?;
+    bailey_crash::point(Point::RunAdmitted);
     if slot.waited() {
         control.still_stands(caller)?;
         judged = asked.judge(control, caller).await?;
@@ -167,12 +170,15 @@ async fn record(
     let Judged { permit, mounts: allowed, audit } = judged;
     let mounts = allowed.iter().map(|allowed| allowed.path().clone()).collect();
     let slices = slices::open(control, caller, allowed).await?;
+    bailey_crash::point(Point::RunSliced);
     let run = control.mint_run()?;
     let command = planned.command.join(" ");
     let new = NewRun { run: run.clone(), command, mounts, created_ms: control.now_ms(), idempotency, audit };
     let log = RunLog::open(control, &caller.principal.tenant, &run).await?;
+    bailey_crash::point(Point::RunLogged);
     match control.db().create_run(&permit, new).await {
         Ok(RunCreated::New) => {
+            bailey_crash::point(Point::RunRecorded);
             let reason = planned.reason;
             let spec = spec(planned, run, caller, &slices);
             let caller = caller.clone();

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bailey_crash::Point;
 use bailey_policy::{Action, Grant, PathReadPermit, PathWritePermit, ReadAction, WriteAction};
 use bailey_protocol::api::{EntryKind, WriteAnswer};
 use bailey_protocol::id::VersionId;
@@ -77,6 +78,7 @@ pub async fn write(
     mut content: PipeReader,
 ) -> Result<Written, ApiError> {
     let allowed = Allowed::to(control.may_write(caller, WriteAction::Write, &ask.path, &ask.branch).await?);
+    bailey_crash::point(Point::WriteAllowed);
     let (owner, user, permitted) = (control.clone(), caller.clone(), Arc::clone(&allowed.write));
     see_through(control, caller, allowed, async move {
         let max = owner.config().max_file_bytes;
@@ -165,7 +167,13 @@ pub(super) async fn see_through<T: Send + 'static>(
     work: impl Future<Output = Result<T, ApiError>> + Send + 'static,
 ) -> Result<T, ApiError> {
     let (owner, caller) = (control.clone(), caller.clone());
-    let task = async move { owner.audited(&caller, allowed.grants(), work.await).await };
+    let task = async move {
+        let done = work.await;
+        bailey_crash::point(Point::WriteLanded);
+        let done = owner.audited(&caller, allowed.grants(), done).await;
+        bailey_crash::point(Point::WriteAudited);
+        done
+    };
     control.own(task).await.map_err(ApiError::internal)?
 }
 

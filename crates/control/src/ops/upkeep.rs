@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use bailey_crash::Point;
 use bailey_protocol::id::{TenantId, VersionId};
 use bailey_protocol::path::{BranchName, RepoId};
 use bailey_protocol::quota::GcSummary;
@@ -102,6 +103,9 @@ pub(crate) async fn begin(control: &Control) -> Result<(), ApiError> {
 /// Looks after the stores until it is told to stop.
 pub(crate) async fn keep(control: Control, stop: CancellationToken) {
     let config = control.config().storage;
+    if let Err(error) = clear(&control, &stop).await {
+        tracing::warn!(%error, cause = error.cause_chain(), "what an earlier life left in the stores goes with their first use");
+    }
     let mut next_round = tokio::time::Instant::now() + config.tick;
     loop {
         tokio::select! {
@@ -116,6 +120,21 @@ pub(crate) async fn keep(control: Control, stop: CancellationToken) {
             tracing::warn!(%error, cause = error.cause_chain(), "upkeep could not look after the stores");
         }
     }
+}
+
+/// Takes away what an earlier life left unfinished in the stores: whoever opens one does, and nobody may for long.
+async fn clear(control: &Control, stop: &CancellationToken) -> Result<(), ApiError> {
+    let (trees, stop) = (control.trees().clone(), stop.clone());
+    blocking(move || {
+        for repo in trees.all()?.into_iter().take_while(|_| !stop.is_cancelled()) {
+            if let Err(error) = trees.store_even_shut(&repo) {
+                let error = ApiError::from(error);
+                tracing::warn!(tenant = %repo.tenant, %error, cause = error.cause_chain(), "a store cannot be opened");
+            }
+        }
+        Ok(())
+    })
+    .await
 }
 
 async fn look(control: &Control, whole: bool, stop: &CancellationToken) -> Result<(), ApiError> {
@@ -221,10 +240,13 @@ fn retire(control: &Control, repo: &RepoId) -> Result<u64, ApiError> {
     let Some(cut) = store.plan_cut(&heads, Keep { versions: quota.versions, since_ms })? else {
         return Ok(0);
     };
+    bailey_crash::point(Point::VersionsCounted);
     for batch in cut.expired.chunks(BATCH) {
         Handle::current().block_on(control.db().expire_versions(repo, batch.to_vec()))?;
     }
+    bailey_crash::point(Point::VersionsRefused);
     store.cut(&cut)?;
+    bailey_crash::point(Point::VersionsCut);
     let expired = cut.expired.len() as u64;
     control.upkeep().totals.expired.fetch_add(expired, Ordering::Relaxed);
     tracing::info!(tenant = %repo.tenant, expired, "versions beyond what is kept are let go");

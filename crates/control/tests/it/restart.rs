@@ -55,6 +55,29 @@ async fn what_was_running_at_a_crash_ends_as_node_restarted() {
 }
 
 #[tokio::test]
+async fn what_was_unfinished_at_a_crash_goes_before_anybody_comes() {
+    let world = World::new().await;
+    world.client("acme", "ana").put("/v1/tree/tenants/acme/x", "kept").await.ok();
+    let folder = world.crash().await;
+    let packs = folder.path().join("trees/acme/tenant.git/objects/pack");
+    let logs = folder.path().join("runs/acme");
+    std::fs::create_dir_all(&logs).unwrap();
+    let left = [
+        packs.join("tmp_1_1"),
+        packs.join(format!("pack-{}.pack", "1".repeat(40))),
+        logs.join("run_01m8qq24mnc1m0qszca60jgxsa.ndjson"),
+    ];
+    for file in &left {
+        std::fs::write(file, "").unwrap();
+    }
+    let world = World::on(folder).await;
+    while left.iter().any(|file| file.exists()) {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(world.client("acme", "ana").get("/v1/tree/tenants/acme/x").await.ok().body.as_ref(), b"kept");
+}
+
+#[tokio::test]
 async fn a_log_that_lost_its_end_is_completed_from_the_database() {
     let world = World::new().await;
     let ana = world.client("acme", "ana");

@@ -5,6 +5,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
+use bailey_crash::Point;
 use bailey_protocol::guest::AGENT_PATH;
 use bailey_protocol::jail::{CAGE_UID_BASE, CageMount, JailFault};
 use bailey_protocol::limits::{Limits, MAX_MOUNTS};
@@ -103,6 +104,7 @@ pub(crate) fn claim(
     if let Some(init) = &cage.init {
         facts::keep_on(init.pid, &cage.processors).or_fence("give the cage its processors")?;
     }
+    bailey_crash::point(Point::LimitsSet);
     if !mounts.is_empty() {
         mount_slices(shop, cage, mounts, lowers)?;
     }
@@ -124,12 +126,15 @@ fn mount_slices(shop: &Workshop, cage: &mut Cage, mounts: &[CageMount], lowers: 
     let Some(namespace) = &cage.parts.mounts else {
         return Err(invalid("mount the slices", "the cage has ended"));
     };
+    bailey_crash::point(Point::SlicesBuilt);
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     let mut pairs = cage.parts.slices.iter().zip(&places);
     let moved = visit(&shop.mounts, namespace, || {
         pairs.try_for_each(|(slice, place)| move_mount(&slice.merged, "", place, "", flags))
     });
-    moved.or_fence("mount the slices")
+    moved.or_fence("mount the slices")?;
+    bailey_crash::point(Point::SlicesMounted);
+    Ok(())
 }
 
 fn build_slice(cage: &Cage, number: usize, mount: &CageMount, lower: OwnedFd) -> Result<Slice, JailFault> {

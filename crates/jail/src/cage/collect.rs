@@ -7,6 +7,7 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use bailey_crash::Point;
 use bailey_protocol::guest::{COLLECT_LOWER_FD, COLLECT_MERGED_FD, COLLECT_OUT_FD, COLLECT_UPPER_FD};
 use bailey_protocol::jail::JailFault;
 use bailey_sys::exec::execute;
@@ -112,6 +113,7 @@ pub(crate) fn start(shop: &Workshop, cage: &Cage, mount: u32) -> Result<Option<(
         Err((step, _errno)) => exit_code(step),
     };
     let child = attempt("make the collector's namespaces", || spawn(NAMESPACES, work))?;
+    bailey_crash::point(Point::CollectorForked);
     // It may have ended already.
     spare_the_host(&child).ok();
     Ok(Some((child, output)))

@@ -4,6 +4,7 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use bailey_crash::Point;
 use bailey_protocol::id::{SandboxId, TemplateDigest};
 use bailey_protocol::jail::JailFault;
 use bailey_protocol::limits::Limits;
@@ -87,6 +88,7 @@ pub(crate) struct Order {
 /// Names the step.
 pub(crate) fn park(shop: &Workshop, order: Order, large: Option<OwnedFd>) -> Result<Cage, JailFault> {
     let group = Group::make(&shop.tree, order.sandbox.as_str(), &order.limits)?;
+    bailey_crash::point(Point::GroupsMade);
     let mut child = None;
     match build(shop, (&order, large), &group, &mut child) {
         Ok((parts, phase, oom)) => Ok(Cage {
@@ -137,6 +139,7 @@ fn build(
     };
     let born = attempt("make the namespaces", || shop.time.start_anew(|| spawn(NAMESPACES, || enter(&plan))));
     let init = child.insert(born?);
+    bailey_crash::point(Point::CageForked);
     userns::map_range(init.pid, order.base).or_fence("map the user ids")?;
     spare_the_host(init).or_fence("prefer the cage when the host runs out of memory")?;
     let userns = userns::open_user(init.pid).or_fence("open the user namespace")?;
@@ -158,6 +161,7 @@ fn build(
     let covers = facts::covers(&disk).or_fence(step)?;
     let mounts: Vec<BorrowedFd<'_>> = [&root, &shm, &dev].into_iter().chain(&covers).map(AsFd::as_fd).collect();
     hand_over(&report, &mounts).or_internal("hand over the mounts")?;
+    bailey_crash::point(Point::MountsHandedOver);
     let slice_userns = userns::for_slices(shop.slice_owner, order.base).or_fence("map the owners of slices")?;
     let oom = watch_memory(shop, group).or_fence("watch the memory")?;
     let parts = Parts { disk, facts, empty, root, userns, slice_userns, mounts: None, slices: Vec::new() };

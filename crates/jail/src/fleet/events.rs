@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bailey_crash::Point;
 use bailey_protocol::jail::{JailAnswer, JailFault, JailFaultKind, JailReply, StopFacts};
 use rustix::io::Errno;
 use rustix::process::{WaitId, WaitIdOptions, waitid};
@@ -71,6 +72,7 @@ impl Fleet {
         });
         match descriptors {
             Ok(descriptors) => {
+                bailey_crash::point(Point::CageVerified);
                 let fences = posture::fences(cage);
                 self.outbox.push((JailReply { id: request, result: Ok(JailAnswer::Parked { fences }) }, descriptors));
             }
@@ -115,6 +117,7 @@ impl Fleet {
         let Some(cage) = self.cages.get_mut(&serial) else { return };
         cage.phase = Phase::Stopping { requests };
         kill(cage);
+        bailey_crash::point(Point::CageKilled);
         if cage.init.is_none() {
             self.finish_stop(serial, now);
         }
@@ -142,6 +145,7 @@ impl Fleet {
         let Phase::Stopping { requests } = std::mem::replace(&mut cage.phase, Phase::Stopped { facts }) else {
             return;
         };
+        bailey_crash::point(Point::CageStopped);
         self.answer_all(requests, &Ok(JailAnswer::Stopped { facts }));
     }
 
@@ -175,6 +179,7 @@ impl Fleet {
             match waitid(wait, WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
                 Ok(None) | Err(Errno::INTR) => left.push((mount, child)),
                 Ok(Some(status)) => {
+                    bailey_crash::point(Point::CollectorReaped);
                     self.poller.remove(&child.pidfd);
                     if status.exit_status() != Some(0) && !removing {
                         let step = status.exit_status().and_then(collect::failed_step);

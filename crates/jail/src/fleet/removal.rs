@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use bailey_crash::Point;
 use bailey_protocol::id::SandboxId;
 use bailey_protocol::jail::{JailAnswer, JailFaultKind};
 use bailey_sys::descriptors;
@@ -89,6 +90,7 @@ impl Fleet {
         let gone = || fault(JailFaultKind::Invalid, "wait for the cage", "it was destroyed meanwhile");
         let before = std::mem::replace(&mut cage.phase, Phase::Removing { requests });
         kill(cage);
+        bailey_crash::point(Point::CageRemoving);
         match before {
             Phase::Building { request, report, .. } => {
                 self.poller.remove(&report);
@@ -125,6 +127,7 @@ impl Fleet {
         let (mut closer, held) = start_closer(&parts.disk, next).unzip();
         drop(parts);
         drop(held);
+        bailey_crash::point(Point::DiskGone);
         if let Some(child) = &closer
             && self.poller.add(&child.pidfd, Source::Closer(serial)).is_err()
         {
@@ -161,6 +164,7 @@ impl Fleet {
             remains.tries += 1;
             return;
         }
+        bailey_crash::point(Point::GroupsGone);
         let Some(remains) = self.remains.remove(&serial) else { return };
         self.names.remove(&remains.sandbox);
         let result = match removed {

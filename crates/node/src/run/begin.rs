@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bailey_crash::Point;
 use bailey_protocol::guest::{GENERATION, InitRequest};
 use bailey_protocol::node::{NodeFault, RunSpec, RunStarted};
 use tokio::time::timeout;
@@ -85,6 +86,7 @@ impl Beginning {
             open_files: spec.limits.open_files,
         };
         started.fences.extend(agent.init(&init).await.map_err(BeginError::Lost)?);
+        bailey_crash::point(Point::GuestGreeted);
         for file in &spec.files {
             agent.write_file(file).await.map_err(|cause| match cause {
                 AgentError::Refused { refusal, said } => {
@@ -105,6 +107,7 @@ impl Beginning {
             }
             other => BeginError::Lost(other),
         })?;
+        bailey_crash::point(Point::ProgramStarted);
         let pid = exec.pid();
         let feed = (!spec.stdin.is_empty()).then(|| -> BoxFuture<'static, ()> {
             Box::pin(async move {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bailey_crash::Point;
 use bailey_protocol::limits::{MAX_ARGS, MAX_ARGS_BYTES, MAX_FILES, MAX_FILES_BYTES, MAX_MOUNTS, MAX_STDIN_BYTES};
 use bailey_protocol::node::{NodeFault, RunSpec};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
@@ -58,6 +59,7 @@ async fn claim_whole(
         mounts.push(ClaimMount { at: mount.at.clone(), writable: mount.writable, lower });
         slices.push(slice);
     }
+    bailey_crash::point(Point::CheckedOut);
     let (mut machine, parked) = match if large.is_some() { None } else { pool.take() } {
         Some(machine) => (machine, true),
         None => {
@@ -69,11 +71,13 @@ async fn claim_whole(
     machine.hold_mut().keep_large(large);
     debug!(run = %spec.run, sandbox = %machine.sandbox(), parked, "sandbox claimed");
     machine.hold_mut().keep(slices);
+    bailey_crash::point(Point::SandboxTaken);
     let at = Instant::now();
     let deadline = at + Duration::from_millis(spec.limits.timeout_ms);
     let order = ClaimOrder { share: share::of(&spec.tenant), limits: spec.limits, mounts };
     let claiming = machine.hold().wall().claim(machine.sandbox(), order);
     claiming.await.map_err(|cause| fault::of_wall(&cause, "mount the slices"))?;
+    bailey_crash::point(Point::SandboxClaimed);
     Ok(Box::new(Claimed { machine, parked, at, deadline }))
 }
 

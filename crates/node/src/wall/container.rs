@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bailey_crash::Point;
 use bailey_protocol::id::{SandboxId, TemplateDigest};
 use bailey_protocol::jail::{CageMount, JailAnswer, JailOp, StopFacts};
 use bailey_protocol::limits::Limits;
@@ -130,7 +131,9 @@ impl Wall for ContainerWall {
         Box::pin(async move {
             // No deadline: whoever waits for this waits behind, and giving up would leave a cage unaccounted for.
             let op = JailOp::Destroy { sandbox: sandbox.clone() };
-            self.jail.call(op, Vec::new()).await.map(drop).map_err(WallError::Jail)
+            self.jail.call(op, Vec::new()).await.map_err(WallError::Jail)?;
+            bailey_crash::point(Point::SandboxDestroyed);
+            Ok(())
         })
     }
 

@@ -7,6 +7,8 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bailey_crash::Point;
+
 use super::{BlobName, BlobStore, Part, RangedRead, Scratch};
 use crate::error::TreeError;
 
@@ -75,13 +77,18 @@ impl BlobStore for Folder {
     }
 
     fn put(&self, mut files: Vec<(BlobName, Scratch)>) -> Result<(), TreeError> {
+        bailey_crash::point(Point::ObjectsWritten);
         for (name, scratch) in &mut files {
             scratch.settle(name.part != Part::Sums)?;
         }
+        bailey_crash::point(Point::ObjectsSynced);
         for (name, scratch) in files {
             scratch.publish(&self.path.join(name.to_string()))?;
+            bailey_crash::point(Point::PackNamed);
         }
-        sync_folder(&self.path)
+        sync_folder(&self.path)?;
+        bailey_crash::point(Point::FolderSynced);
+        Ok(())
     }
 
     fn open(&self, name: &BlobName) -> Result<Option<Box<dyn RangedRead>>, TreeError> {

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
+use bailey_crash::Point;
 use gix_hash::ObjectId;
 
 use super::lookup::{Condemned, DiskIndex, Extent, LARGE_PACK, Lookup, PackInfo, Place};
@@ -170,6 +171,7 @@ impl Objects {
         oldest: u64,
     ) -> Result<bool, TreeError> {
         let new = if copies.is_empty() { None } else { Some(copies.publish(&*self.blobs)?) };
+        bailey_crash::point(Point::LiveCopied);
         let Some((removed, added, gone)) = self.swap(gone, new.as_ref(), ripe, oldest)? else {
             self.remove_packs(new.map(|new| new.pack))?;
             return Ok(false);
@@ -179,7 +181,9 @@ impl Objects {
             self.caches.forget(self.number);
         }
         self.ledger.replace(removed, added);
+        bailey_crash::point(Point::PacksSwapped);
         self.remove_packs(gone)?;
+        bailey_crash::point(Point::PacksRemoved);
         Ok(true)
     }
 
@@ -234,6 +238,9 @@ impl Objects {
             }
             for part in [Part::Index, Part::Pack, Part::Sums] {
                 self.blobs.remove(&BlobName { pack, part })?;
+                if part == Part::Index {
+                    bailey_crash::point(Point::IndexRemoved);
+                }
             }
         }
         Ok(())

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use bailey_crash::Point;
 use rusqlite::{Connection, ErrorCode};
 use tokio::sync::{mpsc, oneshot};
 
@@ -152,7 +153,9 @@ fn commit(db: &Connection, batch: Vec<Job>) {
         answers.push(answer.send);
     }
     if failed.is_none() {
+        bailey_crash::point(Point::TransactionFull);
         failed = run_sql(db, "COMMIT").err();
+        bailey_crash::point(Point::TransactionDone);
     }
     if failed.is_some() && !db.is_autocommit() {
         // Nothing more can be done here: the next BEGIN fails, and says so to its callers.
