@@ -40,8 +40,8 @@ static: setup
 	@RUSTFLAGS="-C target-feature=+crt-static" cargo build --profile static --locked --target $(HOST) \
 	    --target-dir $(CARGO_TARGET_DIR)/static -p bailey-jail -p bailey-guest
 
-# bailey and bailey-jail with the steps at which tests kill, laid out in crash-points/ beside the product's own, which are
-# built after them into the places that these have. PROFILE is nothing, or --release.
+# bailey and bailey-jail with the steps at which tests kill, laid out in crash-points/ beside the product's own. Cargo puts
+# either into the same places: there the product's own come last. PROFILE is nothing, or --release.
 crash-points: setup
 	@points=bailey-crash/crash-points built=$(if $(PROFILE),$(RELEASE),$(DEBUG))
 	static() { RUSTFLAGS="-C target-feature=+crt-static" cargo build --profile static --locked --target $(HOST) \
@@ -50,6 +50,8 @@ crash-points: setup
 	static -p bailey-jail --features $$points
 	env $(HASHES) cargo build $(PROFILE) --locked -p bailey --features $$points
 	install -m 0755 -D -t $$built/crash-points $$built/bailey $(STATIC_DIR)/bailey-jail $(STATIC_DIR)/bailey-guest
+	rm $$built/bailey
+	static -p bailey-jail -p bailey-guest
 
 demo: build ## Play the story: one run over one tenant's files, and the empty room
 	@cargo build --release --locked -p bailey --example demo
@@ -65,7 +67,7 @@ test: setup lint crash-points static ## Lint, and run every test
 	$(RUNNER) $(HASHES) cargo test -p bailey --locked --no-fail-fast
 
 soak: PROFILE := --release
-soak: crash-points build ## The tests' long forms, an hour or so; keeps what they tell in bench/results/soak.txt
+soak: crash-points build ## The tests' long forms, two hours or so; keeps what they tell in bench/results/soak.txt
 	@trap 'test -z "$(SUDO)" || $(SUDO) chown -R "$$(id -u):$$(id -g)" "$(CARGO_TARGET_DIR)"' EXIT
 	export BAILEY_LONG=1 BAILEY_SOAK_SECONDS=$${BAILEY_SOAK_SECONDS:-1800}
 	$(SUDO) $(RELEASE)/bailey template prepare

@@ -14,15 +14,28 @@ use bailey_protocol::node::Ending;
 use rustix::process::Signal;
 
 use crate::host::{self, Process, within};
+use crate::large_disks;
 use crate::meeting::{Meeting, Plan, VARIABLE, Victim, sandbox_of};
 use crate::residue::{Residue, ledger, own_cache};
 use crate::run::Order;
 use crate::server::{Server, User, alone, binary, scratch};
 use crate::told::{self, Answer, Known, Told, content, in_groups, known};
 
-/// Few versions, so that old ones are let go; few sandboxes, so that a life begins soon.
-const CONFIG: &str =
-    "drain_seconds = 2\nparked = 1\n[retention]\nversions = 6\n[limits]\nlaunches_per_minute = 100000\n";
+/// Few versions, so that old ones are let go; few sandboxes, so that a life begins soon; a disk for one run.
+const CONFIG: &str = "
+drain_seconds = 2
+parked = 1
+[retention]
+versions = 6
+[limits]
+launches_per_minute = 100000
+[large_disks]
+count = 1
+bytes = 268435456
+inodes = 4000
+";
+/// Of so many runs, one is on the host's disk.
+const LARGE: u64 = 3;
 /// Data folders at work at the same time.
 const FIELDS: usize = 2;
 /// Rounds of the long form. Each has two lives at the least for each point.
@@ -47,8 +60,8 @@ fn crashing() -> PathBuf {
 fn victims(point: Point) -> &'static [Victim] {
     use Victim::{Collector, Guests, Jail, Server};
     match point {
-        // There is no server yet.
-        Point::DataLocked | Point::RootBuilt | Point::Swept | Point::UidsTaken => &[Jail],
+        // There is no server yet. Twice, so that each point is hit as often as the others.
+        Point::DataLocked | Point::RootBuilt | Point::Swept | Point::UidsTaken => &[Jail, Jail],
         Point::CageForked
         | Point::MountsHandedOver
         | Point::CageVerified
@@ -135,7 +148,10 @@ impl Field {
     fn run(&mut self) -> (Answer, Option<RunEventKind>) {
         let value = self.next();
         let code = format!("echo {value}; yes {value} | head -c 200000 >/data/ballast; {}", told::program("f", value));
-        let order = Order::shell(&code).data(&self.ana, "crash");
+        let mut order = Order::shell(&code).data(&self.ana, "crash");
+        if value.is_multiple_of(LARGE) {
+            order = order.limit("memory_bytes", 256 << 20).limit("disk_bytes", 256 << 20).limit("disk_inodes", 4000);
+        }
         let (answer, last) = told::run(self.server(), &self.ana, &order);
         self.told.tried(value, &answer);
         (answer, last)
@@ -257,6 +273,7 @@ impl Field {
             if self.loops() != 1 {
                 left.push(format!("loop devices {:?}", host::loops(&self.cache.to_string_lossy())));
             }
+            left.extend(large_disks::loops(self.server()).into_iter().map(|disk| format!("loop device {disk}")));
             let data = self.folder.to_string_lossy().into_owned();
             let me = Process(i32::try_from(std::process::id()).unwrap());
             left.extend(

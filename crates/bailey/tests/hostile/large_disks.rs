@@ -53,7 +53,7 @@ fn large(order: Order) -> Order {
 }
 
 /// Loop devices over something without a name in this server's folder.
-fn loops(server: &Server) -> Vec<String> {
+pub(crate) fn loops(server: &Server) -> Vec<String> {
     let home = format!("{}/data/jail/", server.folder.file_name().unwrap().to_str().unwrap());
     let devices = std::fs::read_dir("/sys/block").unwrap().map(|entry| entry.unwrap().path());
     let backing = devices.filter_map(|device| std::fs::read_to_string(device.join("loop/backing_file")).ok());
