@@ -169,7 +169,9 @@ impl Field {
             let target = "/v1/operator/tenants/acme/gc";
             let request = crate::http::Request { method: "POST", target, headers: &headers, body: b"" };
             let reply = crate::http::send(self.server().address, request);
-            assert!(self.meeting.struck() || reply.is_ok_and(|reply| reply.status == 200), "garbage is not collected");
+            let told = reply.map(|reply| (reply.status, String::from_utf8_lossy(&reply.raw).into_owned()));
+            let done = told.as_ref().is_ok_and(|(status, _)| *status == 200);
+            assert!(self.meeting.struck() || done, "garbage is not collected: {told:?}");
         }
     }
 
