@@ -74,6 +74,7 @@ soak: crash-points build ## The tests' long forms, two hours or so; keeps what t
 	cases() { $(RUNNER) $(HASHES) cargo test --release --locked "$$@" 2>&1 | tee /dev/stderr; }
 	{ cases -p bailey-tree --test it -- --nocapture --test-threads 1 long gc
 	  cases -p bailey-control --test it -- --nocapture --test-threads 1 d05
+	  cases -p bailey-control --test sim -- --nocapture whatever_fails
 	  cases -p bailey --test hostile -- --nocapture --test-threads 1 d01 r20
 	  BAILEY_TEST_LARGE=5120 cases -p bailey --test it -- --nocapture a_file_of_any_size
 	} | grep -E '^test |: [0-9.]+ s|^[0-9]+ (s:|lives|MiB)' >bench/results/soak.txt

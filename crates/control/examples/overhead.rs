@@ -14,6 +14,7 @@ use bailey_control::control::{Control, Parts};
 use bailey_control::db::Sqlite;
 use bailey_control::event_log::EventLogs;
 use bailey_control::node_link::StartRun;
+use bailey_control::threads::Threads;
 use bailey_policy::{Entitlement, Policies};
 use bailey_protocol::id::SandboxId;
 use bailey_protocol::jail::StopFacts;
@@ -49,6 +50,7 @@ async fn main() {
         git: git_orders,
         clock: Clock::system(),
         rng: Rng::system(),
+        threads: Threads::of_runtime(),
         audit_signer: issuer.audit_signer(),
     };
     let control = Control::start(parts).await.unwrap();

@@ -36,6 +36,7 @@ use crate::standing::{Ended, KEY_PREFIX, Standing};
 use crate::store_locks::StoreLocks;
 use crate::streams::Streams;
 use crate::tenant_facts::TenantNotebook;
+use crate::threads::Threads;
 use crate::tree_meta::TreeMeta;
 use crate::tree_tokens::{TOKEN_PREFIX, TreeTokens};
 use crate::turns::Turns;
@@ -71,6 +72,8 @@ pub struct Parts {
     pub clock: Clock,
     /// Names things.
     pub rng: Rng,
+    /// Where work goes that may block.
+    pub threads: Threads,
     /// Signs the audit's heads.
     pub audit_signer: AuditSigner,
 }
@@ -178,7 +181,7 @@ impl Control {
         let tree_tokens = TreeTokens::new(parts.db.tree_tokens(parts.clock.now_ms()).await?);
         let baselines = parts.trees.published()?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let paces = Arc::new(Paces::new(parts.config.checks, processors));
+        let paces = Arc::new(Paces::new(parts.config.checks, processors, parts.threads.clone()));
         let control = Self(Arc::new(Inner {
             parts,
             policies,
@@ -254,6 +257,7 @@ impl Control {
         let stop = self.0.stop_background.clone();
         let task = async move {
             tokio::select! {
+                biased;
                 () = stop.cancelled() => {}
                 () = task => {}
             }
@@ -337,6 +341,11 @@ impl Control {
     /// Signs tokens.
     pub(crate) fn issuer(&self) -> &Issuer {
         &self.0.parts.issuer
+    }
+
+    /// For work that may block.
+    pub(crate) fn threads(&self) -> Threads {
+        self.0.parts.threads.clone()
     }
 
     pub(crate) fn rng(&self) -> &Rng {

@@ -62,6 +62,7 @@ impl Control {
     pub(crate) async fn keep_decisions(self, stop: CancellationToken) {
         loop {
             tokio::select! {
+                biased;
                 () = stop.cancelled() => break,
                 () = tokio::time::sleep(EVERY) => {}
             }

@@ -20,6 +20,8 @@ use bailey_protocol::id::{RunId, TenantId};
 use bailey_protocol::limits::MAX_EVENT_LINE;
 use tokio::sync::watch;
 
+use crate::threads::Threads;
+
 pub use reader::{Batch, EventReader};
 pub use writer::EventWriter;
 
@@ -82,6 +84,7 @@ pub struct Progress {
 #[derive(Debug, Clone)]
 pub struct EventLogs {
     folder: PathBuf,
+    threads: Threads,
     /// Held while a log is completed, so that two readers do not both do it.
     completing: Arc<Mutex<()>>,
     unseen: Arc<retention::Unseen>,
@@ -94,7 +97,14 @@ impl EventLogs {
     /// When it cannot be made.
     pub fn open(folder: &Path) -> Result<Self, EventLogError> {
         make_folder(folder)?;
-        Ok(Self { folder: folder.to_owned(), completing: Arc::default(), unseen: Arc::default() })
+        let (completing, unseen) = (Arc::default(), Arc::default());
+        Ok(Self { folder: folder.to_owned(), threads: Threads::of_runtime(), completing, unseen })
+    }
+
+    /// The same, read and written on `threads`.
+    #[must_use]
+    pub fn on(self, threads: Threads) -> Self {
+        Self { threads, ..self }
     }
 
     /// Starts the log of a new run.
@@ -103,7 +113,7 @@ impl EventLogs {
     /// When a log of that name exists or the file cannot be made.
     pub fn create(&self, tenant: &TenantId, run: &RunId) -> Result<EventWriter, EventLogError> {
         let file = self.open_to_append(tenant, run, OpenOptions::new().create_new(true))?;
-        Ok(EventWriter::new(file, 0, 0))
+        Ok(EventWriter::new(file, self.threads.clone(), 0, 0))
     }
 
     /// Takes away the log of a run, if there is one. Blocks.
@@ -146,7 +156,7 @@ impl EventLogs {
         let file = self.open_to_append(tenant, run, OpenOptions::new().create(true))?;
         let tail = Tail::of(&file)?;
         file.set_len(tail.bytes).map_err(EventLogError::Append)?;
-        Ok(EventWriter::new(file, tail.bytes, tail.seq))
+        Ok(EventWriter::new(file, self.threads.clone(), tail.bytes, tail.seq))
     }
 
     /// Reads the log of a run that is going, from the event after `after`.
@@ -160,7 +170,7 @@ impl EventLogs {
         after: u64,
         progress: watch::Receiver<Progress>,
     ) -> Result<EventReader, EventLogError> {
-        Ok(EventReader::new(self.open_to_read(tenant, run)?, after, progress))
+        Ok(EventReader::new(self.open_to_read(tenant, run)?, self.threads.clone(), after, progress))
     }
 
     /// What a log holds; `None` when there is no file.

@@ -37,6 +37,7 @@ mod store_locks;
 mod streams;
 mod strict_json;
 mod tenant_facts;
+pub mod threads;
 mod tree_meta;
 mod tree_tokens;
 mod turns;

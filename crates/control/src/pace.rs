@@ -18,11 +18,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bailey_protocol::id::{TenantId, UserId};
-use tokio::runtime::Handle;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::config::CheckConfig;
+use crate::threads::Threads;
 use crate::turns::{Turn, Turns};
 
 /// How long whoever has a slice goes on before others get theirs.
@@ -36,6 +36,7 @@ pub(crate) struct Paces {
     users: Turns<(TenantId, UserId)>,
     patience: Duration,
     working: Turns,
+    threads: Threads,
 }
 
 /// A place among those who ask about many paths, given back on drop.
@@ -69,7 +70,7 @@ impl Drop for Awaited {
 
 impl Paces {
     /// For a host with so many processors.
-    pub(crate) fn new(config: CheckConfig, processors: usize) -> Self {
+    pub(crate) fn new(config: CheckConfig, processors: usize, threads: Threads) -> Self {
         // The other half is for everybody else.
         let working = (processors / 2).max(1);
         Self {
@@ -77,6 +78,7 @@ impl Paces {
             users: Turns::new(config.per_server, (config.per_tenant / 2).max(1)),
             patience: config.patience,
             working: Turns::new(working, (working / 4).max(1)),
+            threads,
         }
     }
 
@@ -102,8 +104,9 @@ impl Paces {
 impl Pace {
     /// To be called before each question. Blocks while it is others' turn.
     pub(crate) fn next(&self) {
-        if !self.goes_on() {
-            Handle::current().block_on(self.wait());
+        // Where there is one thread only, nobody works beside.
+        if !self.paces.threads.is_single() && !self.goes_on() {
+            self.paces.threads.wait(self.wait());
         }
     }
 
@@ -143,7 +146,7 @@ mod tests {
     use super::*;
 
     fn paces(processors: usize) -> Arc<Paces> {
-        Arc::new(Paces::new(CheckConfig::default(), processors))
+        Arc::new(Paces::new(CheckConfig::default(), processors, Threads::of_runtime()))
     }
 
     fn tenant(name: &str) -> TenantId {

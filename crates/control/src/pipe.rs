@@ -3,6 +3,7 @@
 //! The end is said aloud: a writer that is dropped before [`PipeWriter::finish`] is an error for the reader, so that
 //! half of something is never taken for the whole.
 
+use std::collections::VecDeque;
 use std::io::{self, Read};
 
 use bytes::{Buf, Bytes};
@@ -15,7 +16,7 @@ const CAPACITY: usize = 8;
 #[must_use]
 pub fn pipe() -> (PipeWriter, PipeReader) {
     let (tx, rx) = mpsc::channel(CAPACITY);
-    (PipeWriter { tx }, PipeReader { rx, piece: Bytes::new(), over: false })
+    (PipeWriter { tx }, PipeReader { rx, gathered: None, piece: Bytes::new(), over: false })
 }
 
 /// The reader is gone: it has failed, and says why itself.
@@ -33,6 +34,8 @@ pub struct PipeWriter {
 #[derive(Debug)]
 pub struct PipeReader {
     rx: mpsc::Receiver<Bytes>,
+    /// What [`PipeReader::gather`] has received.
+    gathered: Option<VecDeque<Bytes>>,
     piece: Bytes,
     over: bool,
 }
@@ -56,10 +59,32 @@ impl PipeWriter {
     }
 }
 
+impl PipeReader {
+    /// Receives everything at once, so that reading waits for nothing. It may be any size: for simulations.
+    pub(crate) async fn gather(&mut self) {
+        let mut gathered = VecDeque::new();
+        while let Some(piece) = self.rx.recv().await {
+            let is_last = piece.is_empty();
+            gathered.push_back(piece);
+            if is_last {
+                break;
+            }
+        }
+        self.gathered = Some(gathered);
+    }
+
+    fn next(&mut self) -> Option<Bytes> {
+        match &mut self.gathered {
+            Some(gathered) => gathered.pop_front(),
+            None => self.rx.blocking_recv(),
+        }
+    }
+}
+
 impl Read for PipeReader {
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         while self.piece.is_empty() && !self.over {
-            match self.rx.blocking_recv() {
+            match self.next() {
                 Some(piece) if piece.is_empty() => self.over = true,
                 Some(piece) => self.piece = piece,
                 None => return Err(io::ErrorKind::ConnectionAborted.into()),

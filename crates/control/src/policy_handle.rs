@@ -14,7 +14,7 @@ use crate::api_error::ApiError;
 use crate::audit::POLICIES_CHANGED;
 use crate::control::Control;
 use crate::db::AuditEntry;
-use crate::ops::decide::blocking;
+use crate::threads::blocking;
 
 /// Memory that it takes to know that a tenant has no policies of its own.
 const NONE_BYTES: usize = 256;
@@ -235,7 +235,7 @@ impl Control {
         }
         // Reading many takes longer than others may be kept waiting.
         let reader = platform.clone();
-        let own = blocking(move || reader.tenants(&texts).map_err(ApiError::internal)).await?;
+        let own = blocking(self.threads(), move || reader.tenants(&texts).map_err(ApiError::internal)).await?;
         handle.keep(tenant, own.clone(), generation);
         Ok(platform.beside(own))
     }

@@ -115,6 +115,7 @@ impl Machine {
     /// Resolves when its first process is dead or its stream is closed.
     pub async fn died(&self) {
         tokio::select! {
+            biased;
             () = self.transport.closed() => {}
             _ready = self.death.readable() => {}
         }

@@ -123,6 +123,7 @@ impl Pool {
     /// Keeps the pool full until told to stop, then empties it.
     pub async fn keep_full(&self, stop: CancellationToken) {
         tokio::select! {
+            biased;
             () = stop.cancelled() => {}
             () = self.recipe.wall.lost() => {}
             () = self.refill_forever() => {}

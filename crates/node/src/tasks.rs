@@ -11,6 +11,8 @@ use tokio_util::task::TaskTracker;
 pub struct Tasks {
     tracker: TaskTracker,
     handle: Handle,
+    /// Whether blocking work has threads of its own.
+    threads: bool,
 }
 
 impl Tasks {
@@ -20,7 +22,16 @@ impl Tasks {
     /// When called outside a runtime.
     #[must_use]
     pub fn new() -> Self {
-        Self { tracker: TaskTracker::new(), handle: Handle::current() }
+        Self { tracker: TaskTracker::new(), handle: Handle::current(), threads: true }
+    }
+
+    /// The same, where blocking work is a task like any other, done as a whole: for simulations.
+    ///
+    /// # Panics
+    /// As [`Tasks::new`].
+    #[must_use]
+    pub fn single() -> Self {
+        Self { threads: false, ..Self::new() }
     }
 
     /// Starts a task in the group.
@@ -38,7 +49,7 @@ impl Tasks {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        self.tracker.spawn_blocking_on(work, &self.handle)
+        if self.threads { self.tracker.spawn_blocking_on(work, &self.handle) } else { self.spawn(async { work() }) }
     }
 
     /// Waits until no task of the group is left. Tasks may still be added meanwhile.

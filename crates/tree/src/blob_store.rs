@@ -25,8 +25,8 @@ pub trait BlobStore: fmt::Debug + Send + Sync {
     /// When the local disk refuses.
     fn scratch(&self) -> Result<Scratch, TreeError>;
 
-    /// Puts files under their names, in order: whoever sees one sees those before it, whole. All are durable on
-    /// return, save [`Part::Sums`], which readers can do without. After an error none, some or all may be there.
+    /// Puts files under their names, in order: whoever sees one sees those before it, whole, and whoever sees an index
+    /// after a crash as well. All are durable on return, save [`Part::Sums`], which readers can do without. After an error none, some or all may be there.
     ///
     /// # Errors
     /// When the store refuses.
@@ -44,7 +44,7 @@ pub trait BlobStore: fmt::Debug + Send + Sync {
     /// When the store refuses.
     fn list(&self) -> Result<Vec<BlobName>, TreeError>;
 
-    /// Removes a file; not an error when there is none.
+    /// Removes a file; not an error when there is none. An index does not come back after a crash.
     ///
     /// # Errors
     /// When the store refuses.

@@ -23,8 +23,7 @@
 mod mark;
 mod merging;
 
-use std::collections::HashSet;
-use std::time::Duration;
+use std::collections::{BTreeSet, HashSet};
 
 use bailey_crash::Point;
 use bailey_protocol::id::VersionId;
@@ -37,8 +36,6 @@ use crate::objects::{Lookup, Objects, PackInfo, Packed, Verdict};
 use crate::store::Store;
 use mark::Marks;
 
-/// How long a cycle waits at its begin for those who are at work: most are done in a moment.
-const PATIENCE: Duration = Duration::from_millis(50);
 /// Most objects that one cycle condemns.
 const MAX_CONDEMNED: usize = 1 << 20;
 
@@ -116,7 +113,7 @@ struct Cycle<'a> {
 /// What becomes of the packs.
 #[derive(Default)]
 struct Plan {
-    gone: HashSet<ObjectId>,
+    gone: BTreeSet<ObjectId>,
     copies: Vec<Packed>,
     removed: u64,
     bytes: u64,
@@ -126,7 +123,7 @@ impl<'a> Cycle<'a> {
     fn begin(objects: &'a Objects) -> Result<Self, TreeError> {
         let leases = objects.leases();
         let epoch = leases.advance();
-        leases.drain(epoch, PATIENCE);
+        leases.drain(epoch);
         // INVARIANT: in this order. A pack that is in the snapshot and whose writer is not among the leases was written
         // for a branch that has moved by now, and the heads are asked for after that.
         let packs = objects.snapshot()?;

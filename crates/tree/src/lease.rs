@@ -13,8 +13,10 @@ use gix_hash::ObjectId;
 use crate::cache::lock;
 
 /// All leases and pins of one store.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Leases {
+    /// How long [`Leases::drain`] waits.
+    patience: Duration,
     state: Mutex<State>,
     fewer: Condvar,
 }
@@ -35,6 +37,11 @@ impl State {
 }
 
 impl Leases {
+    /// None yet.
+    pub(crate) fn new(patience: Duration) -> Self {
+        Self { patience, state: Mutex::default(), fewer: Condvar::new() }
+    }
+
     /// The present epoch.
     pub(crate) fn epoch(&self) -> u64 {
         lock(&self.state).epoch
@@ -53,10 +60,10 @@ impl Leases {
     }
 
     /// Waits a little for the leases of earlier epochs to end.
-    pub(crate) fn drain(&self, epoch: u64, patience: Duration) {
+    pub(crate) fn drain(&self, epoch: u64) {
         let state = lock(&self.state);
         // A poisoned or elapsed wait changes nothing: the caller looks again.
-        drop(self.fewer.wait_timeout_while(state, patience, |state| state.oldest() < epoch));
+        drop(self.fewer.wait_timeout_while(state, self.patience, |state| state.oldest() < epoch));
     }
 
     pub(crate) fn pins(&self) -> Vec<ObjectId> {
@@ -143,7 +150,7 @@ mod tests {
 
     #[test]
     fn the_oldest_lease_holds_until_it_is_dropped() {
-        let leases = Arc::new(Leases::default());
+        let leases = Arc::new(Leases::new(Duration::from_secs(60)));
         assert_eq!(leases.oldest(), u64::MAX);
         let first = Lease::take(&leases);
         let again = Arc::clone(&first);
@@ -154,14 +161,14 @@ mod tests {
         assert_eq!(leases.oldest(), 0, "a clone holds it too");
         drop(again);
         assert_eq!(leases.oldest(), 1);
-        leases.drain(1, Duration::from_secs(60));
+        leases.drain(1);
         drop(second);
         assert_eq!(leases.oldest(), u64::MAX);
     }
 
     #[test]
     fn a_pin_follows_a_purge() {
-        let leases = Arc::new(Leases::default());
+        let leases = Arc::new(Leases::new(Duration::from_secs(60)));
         let id = |byte| ObjectId::from_bytes_or_panic(&[byte; 20]);
         let pin = Lease::pin(&leases, Some(id(1)));
         leases.repin(&HashMap::from([(id(1), id(2))]));

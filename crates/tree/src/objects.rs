@@ -59,6 +59,7 @@ impl Objects {
         blobs: Box<dyn BlobStore>,
         caches: Arc<Caches>,
         ledger: Arc<Ledger>,
+        leases: Leases,
         shallow: HashSet<ObjectId>,
     ) -> Self {
         Self {
@@ -69,7 +70,7 @@ impl Objects {
             loading: Mutex::new(()),
             publishing: RwLock::new(()),
             ledger,
-            leases: Arc::default(),
+            leases: Arc::new(leases),
             shallow: RwLock::new(Arc::new(shallow)),
         }
     }

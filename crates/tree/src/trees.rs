@@ -6,6 +6,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use bailey_protocol::id::TenantId;
 use bailey_protocol::path::RepoId;
@@ -15,6 +16,7 @@ use crate::blob_store::{BlobStore, Folder};
 use crate::cache::{Caches, StoreNumber, lock};
 use crate::claims::Claims;
 use crate::error::TreeError;
+use crate::lease::Leases;
 use crate::ledger::{Amount, Ledger, Ledgers};
 use crate::objects::Objects;
 use crate::purge::Purged;
@@ -25,11 +27,18 @@ mod folders;
 
 /// Most stores that are kept ready while nobody uses them.
 const MAX_IDLE_STORES: usize = 64;
+/// How long a cycle of garbage collection waits at its begin for those who are at work: most are done in a moment.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// Where the packs of the store are that has this folder for them.
+type Blobs = dyn Fn(PathBuf) -> Box<dyn BlobStore> + Send + Sync;
 
 /// The stores in one folder: `{tenant}/tenant.git` and `{tenant}/users/{user}.git`. Clones share what is open.
 #[derive(Clone)]
 pub struct Trees {
     root: PathBuf,
+    blobs: Arc<Blobs>,
+    patience: Duration,
     caches: Arc<Caches>,
     open: Arc<Mutex<Open>>,
     ledgers: Arc<Mutex<Ledgers>>,
@@ -52,9 +61,23 @@ impl Trees {
     /// # Errors
     /// When the folder cannot be made.
     pub fn open(root: &Path) -> Result<Self, TreeError> {
+        Self::over(root, |packs| Box::new(Folder::new(packs)), PATIENCE)
+    }
+
+    /// The same over other places for packs than local folders, each made of the folder that it stands for. Garbage
+    /// collection waits that long for those who are at work: for simulations, where nobody is meanwhile.
+    ///
+    /// # Errors
+    /// As [`Trees::open`].
+    pub fn over(
+        root: &Path,
+        blobs: impl Fn(PathBuf) -> Box<dyn BlobStore> + Send + Sync + 'static,
+        patience: Duration,
+    ) -> Result<Self, TreeError> {
         fs::create_dir_all(root).map_err(TreeError::storage("creating", root.display()))?;
-        let (caches, root) = (Arc::new(Caches::new()), root.to_owned());
-        Ok(Self { root, caches, open: Arc::default(), ledgers: Arc::default(), shut: Arc::default() })
+        let (root, blobs, caches) = (root.to_owned(), Arc::new(blobs), Arc::new(Caches::new()));
+        let (open, ledgers, shut) = (Arc::default(), Arc::default(), Arc::default());
+        Ok(Self { root, blobs, patience, caches, open, ledgers, shut })
     }
 
     /// What every tenant may have for which nothing else is set.
@@ -182,14 +205,14 @@ impl Trees {
             return Ok(Store::open(repo));
         }
         let folder = folders::of(&self.root, id);
-        let blobs = Folder::new(folder.join("objects/pack"));
+        let blobs = (self.blobs)(folder.join("objects/pack"));
         blobs.sweep()?;
         refs::sweep(&folder)?;
         open.next += 1;
         let (caches, ledger, shallow) = (Arc::clone(&self.caches), self.ledger(&id.tenant)?, shallow::read(&folder)?);
         let repo = Arc::new(Repo {
             id: id.clone(),
-            objects: Objects::new(open.next, Box::new(blobs), caches, ledger, shallow),
+            objects: Objects::new(open.next, blobs, caches, ledger, Leases::new(self.patience), shallow),
             upkeep: Mutex::new(()),
             purged: Purged::read(&folder)?,
             claims: Claims::read(&folder)?,

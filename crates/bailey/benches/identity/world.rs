@@ -11,6 +11,7 @@ use bailey_control::control::{Caller, Control, Parts};
 use bailey_control::db::Sqlite;
 use bailey_control::event_log::EventLogs;
 use bailey_control::ops::identity::keys;
+use bailey_control::threads::Threads;
 use bailey_policy::{Entitlement, Policies};
 use bailey_protocol::api::identity::KeyRequest;
 use bailey_protocol::id::RequestId;
@@ -68,6 +69,7 @@ impl World {
             git: mpsc::channel(1).0,
             clock: Clock::system(),
             rng: Rng::system(),
+            threads: Threads::of_runtime(),
             audit_signer: issuer.audit_signer(),
         };
         let control = Control::start(parts).await.map_err(|error| anyhow!(error.cause_chain()))?;

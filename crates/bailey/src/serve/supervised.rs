@@ -19,6 +19,7 @@ use bailey_control::control::{Control, ForgetCheckouts, Parts};
 use bailey_control::db::Sqlite;
 use bailey_control::event_log::EventLogs;
 use bailey_control::node_link::{StartGit, StartRun};
+use bailey_control::threads::Threads;
 use bailey_crash::Point;
 use bailey_node::{Deadlines, Node, NodeConfig};
 use bailey_policy::Policies;
@@ -126,6 +127,7 @@ async fn serve(jail: OwnedFd, listener: OwnedFd, config: ServerConfig) -> anyhow
         git: git_orders,
         clock,
         rng,
+        threads: Threads::of_runtime(),
         audit_signer: issuer.audit_signer(),
     };
     let control = Control::start(parts).await.context("start control")?;

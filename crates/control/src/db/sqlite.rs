@@ -59,6 +59,16 @@ impl Sqlite {
         Ok(Self { writer, reader, rng: Rng::system(), appended: Arc::default() })
     }
 
+    /// The same with no thread of its own, and salts from `rng`: for simulations.
+    ///
+    /// # Errors
+    /// As [`Sqlite::open`].
+    pub fn open_here(file: &Path, rng: Rng) -> Result<Self, DbError> {
+        let writer = Worker::here(schema::open(file)?, true);
+        let reader = Worker::here(schema::open_reader(file)?, false);
+        Ok(Self { writer, reader, rng, appended: Arc::default() })
+    }
+
     fn salts(&self) -> Salts {
         Salts::counted(self.rng.clone(), Arc::clone(&self.appended))
     }

@@ -9,6 +9,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::sync::watch;
 
 use super::{CHUNK, EventLogError, Progress};
+use crate::threads::Threads;
 
 /// Whole lines of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,6 +24,7 @@ pub struct Batch {
 #[derive(Debug)]
 pub struct EventReader {
     file: Arc<File>,
+    threads: Threads,
     progress: watch::Receiver<Progress>,
     offset: u64,
     /// Sequence number of the last line handed out or skipped.
@@ -33,8 +35,8 @@ pub struct EventReader {
 }
 
 impl EventReader {
-    pub(super) fn new(file: File, after: u64, progress: watch::Receiver<Progress>) -> Self {
-        Self { file: Arc::new(file), progress, offset: 0, seq: 0, after, rest: BytesMut::new() }
+    pub(super) fn new(file: File, threads: Threads, after: u64, progress: watch::Receiver<Progress>) -> Self {
+        Self { file: Arc::new(file), threads, progress, offset: 0, seq: 0, after, rest: BytesMut::new() }
     }
 
     /// The next lines, as soon as there are any; `None` after the last event.
@@ -62,15 +64,13 @@ impl EventReader {
     async fn read(&mut self, limit: u64) -> Result<Option<Batch>, EventLogError> {
         let want = usize::try_from(limit - self.offset).unwrap_or(CHUNK).min(CHUNK);
         let (file, offset) = (Arc::clone(&self.file), self.offset);
-        let bytes = tokio::task::spawn_blocking(move || {
+        let read = self.threads.spawn(move || {
             let mut bytes = vec![0; want];
             let count = file.read_at(&mut bytes, offset)?;
             bytes.truncate(count);
             Ok(bytes)
-        })
-        .await
-        .map_err(|_panicked| EventLogError::Broken)?
-        .map_err(EventLogError::Read)?;
+        });
+        let bytes = read.await.map_err(|_panicked| EventLogError::Broken)?.map_err(EventLogError::Read)?;
         if bytes.is_empty() || self.rest.len() + bytes.len() > MAX_EVENT_LINE + CHUNK {
             return Err(EventLogError::Broken);
         }

@@ -9,19 +9,21 @@ use bailey_protocol::limits::MAX_EVENT_LINE;
 use tokio::sync::watch;
 
 use super::{EventLogError, Progress};
+use crate::threads::Threads;
 
 /// Appends to one log. Dropping it before the last event makes every reader's stream visibly broken.
 #[derive(Debug)]
 pub struct EventWriter {
     file: Arc<File>,
+    threads: Threads,
     progress: watch::Sender<Progress>,
     seq: u64,
 }
 
 impl EventWriter {
-    pub(super) fn new(file: File, bytes: u64, seq: u64) -> Self {
+    pub(super) fn new(file: File, threads: Threads, bytes: u64, seq: u64) -> Self {
         let (progress, _) = watch::channel(Progress { bytes, over: false });
-        Self { file: Arc::new(file), progress, seq }
+        Self { file: Arc::new(file), threads, progress, seq }
     }
 
     /// What readers wait on.
@@ -39,9 +41,8 @@ impl EventWriter {
     pub async fn append(&mut self, time_ms: u64, kinds: Vec<RunEventKind>) -> Result<(), EventLogError> {
         let lines = self.encode(time_ms, kinds)?;
         let file = Arc::clone(&self.file);
-        let (written, grown) = tokio::task::spawn_blocking(move || ((&*file).write_all(&lines.text), lines.grown))
-            .await
-            .map_err(|_panicked| EventLogError::Broken)?;
+        let writing = self.threads.spawn(move || ((&*file).write_all(&lines.text), lines.grown));
+        let (written, grown) = writing.await.map_err(|_panicked| EventLogError::Broken)?;
         written.map_err(EventLogError::Append)?;
         self.announce(grown);
         Ok(())

@@ -14,6 +14,7 @@ use super::tree_routes::insert_version;
 use super::{archives, conditions};
 use crate::api_error::{ApiError, ErrorKind};
 use crate::ops::tree::{FileFound, FileKind};
+use crate::threads::Threads;
 
 /// Bytes read at once.
 const PIECE: usize = 128 * 1024;
@@ -53,7 +54,11 @@ impl Reading {
 ///
 /// # Errors
 /// When the range lies outside, or the store cannot be read.
-pub(super) fn answer(file: FileFound, Reading(headers): &Reading) -> Result<Response<Body>, ApiError> {
+pub(super) fn answer(
+    threads: Threads,
+    file: FileFound,
+    Reading(headers): &Reading,
+) -> Result<Response<Body>, ApiError> {
     let etag = conditions::tag(&file.id)?;
     let size = file.size;
     let mut response = Response::new(Body::empty());
@@ -81,7 +86,7 @@ pub(super) fn answer(file: FileFound, Reading(headers): &Reading) -> Result<Resp
         }
     };
     response.headers_mut().insert(header::CONTENT_LENGTH, HeaderValue::from(length));
-    *response.body_mut() = pieces(file.content, first, length);
+    *response.body_mut() = pieces(threads, file.content, first, length);
     Ok(response)
 }
 
@@ -129,23 +134,26 @@ fn part(headers: &HeaderMap, size: u64) -> Part {
 
 /// Reads `length` bytes from `first` on. Each piece is one short visit to a blocking thread, so that a slow client
 /// holds none.
-fn pieces(content: bailey_tree::Blob, first: u64, length: u64) -> Body {
+fn pieces(threads: Threads, content: bailey_tree::Blob, first: u64, length: u64) -> Body {
     let start = Some(first);
-    Body::from_stream(stream::try_unfold((content, start, length), |(mut content, seek, left)| async move {
-        if left == 0 {
-            return Ok::<_, std::io::Error>(None);
-        }
-        let read = tokio::task::spawn_blocking(move || {
-            if let Some(first) = seek {
-                content.seek(SeekFrom::Start(first))?;
+    Body::from_stream(stream::try_unfold((content, start, length), move |(mut content, seek, left)| {
+        let threads = threads.clone();
+        async move {
+            if left == 0 {
+                return Ok::<_, std::io::Error>(None);
             }
-            let mut piece = vec![0; PIECE.min(usize::try_from(left).unwrap_or(PIECE))];
-            content.read_exact(&mut piece)?;
-            Ok::<_, std::io::Error>((Bytes::from(piece), content))
-        });
-        let (piece, content) = read.await.map_err(std::io::Error::other)??;
-        let left = left - piece.len() as u64;
-        Ok(Some((piece, (content, None, left))))
+            let read = threads.spawn(move || {
+                if let Some(first) = seek {
+                    content.seek(SeekFrom::Start(first))?;
+                }
+                let mut piece = vec![0; PIECE.min(usize::try_from(left).unwrap_or(PIECE))];
+                content.read_exact(&mut piece)?;
+                Ok::<_, std::io::Error>((Bytes::from(piece), content))
+            });
+            let (piece, content) = read.await.map_err(std::io::Error::other)??;
+            let left = left - piece.len() as u64;
+            Ok(Some((piece, (content, None, left))))
+        }
     }))
 }
 

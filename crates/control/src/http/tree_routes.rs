@@ -63,7 +63,7 @@ pub(super) async fn read(
     let list = ListAsk { recursive: recursive.unwrap_or(false), glob, limit, after };
     match tree::read(&control, &caller, ask.clone(), list).await? {
         Found::File(file) => {
-            let (answer, request) = (content::answer(file, &reading)?, caller.request.clone());
+            let (answer, request) = (content::answer(control.threads(), file, &reading)?, caller.request.clone());
             let until = async { ApiError::from(tree::until_unreadable(control, caller, ask).await) };
             Ok(cut_answer(answer, &request, until))
         }

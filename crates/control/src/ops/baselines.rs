@@ -12,13 +12,13 @@ use bailey_protocol::path::{BranchName, Revision, text_of};
 use bailey_tree::archive::{ExtractLimits, Format};
 use bailey_tree::{CommitMeta, Store};
 
-use super::decide::blocking;
 use super::tree_edit::MAX_MEMBERS;
 use crate::api_error::ApiError;
 use crate::auth::Identity;
 use crate::control::{Caller, Control, OperatorCaller};
 use crate::db::{AuditEntry, BaselineRow};
 use crate::pipe::PipeReader;
+use crate::threads::{blocking, reading};
 
 /// Who is named as the author of published content. No user has a say in it.
 const AUTHOR: &str = "operator";
@@ -72,7 +72,7 @@ pub(super) async fn take_in(
 ) -> Result<(Store, VersionId), ApiError> {
     let store = control.trees().store(scope.repo())?;
     let (source, lock, meta) = (control.baselines().clone(), control.locks().of(scope.repo()), meta(&row.info)?);
-    blocking(move || {
+    blocking(control.threads(), move || {
         // With others out: what of it is here must not be collected while the rest is written.
         let _held = lock.lock().unwrap_or_else(PoisonError::into_inner);
         let version = store.import(&source, &row.version, &meta)?;
@@ -125,8 +125,7 @@ async fn store(
     let (file_bytes, bytes) = (config.max_file_bytes, config.max_archive_bytes);
     let limits = ExtractLimits { members: MAX_MEMBERS, file_bytes, bytes };
     let meta = meta(&BaselineInfo { name: name.clone(), number: 0, published_ms: now_ms })?;
-    let version = blocking(move || {
-        let mut content = content;
+    let version = reading(control.threads(), content, move |mut content| {
         let done = store.extract(None, "", Format::Tar, &mut content, &limits, &meta)?;
         if let Some((path, _)) = done.notices.first() {
             let message = format!("`{}` cannot be in a tree", text_of(path));

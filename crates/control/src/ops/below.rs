@@ -14,7 +14,6 @@ use bailey_protocol::api::EntryKind;
 use bailey_protocol::id::VersionId;
 use bailey_protocol::path::{BranchName, RepoId, TreePath, text_of};
 use bailey_tree::{Store, TakenOver};
-use tokio::runtime::Handle;
 
 use super::entering::{self, Looked, Shaped};
 use super::unseen::Puts;
@@ -170,7 +169,7 @@ impl Below {
         taken: Option<&TakenOver<'_>>,
         steps_left: &Cell<u64>,
     ) -> Result<Option<Refusal>, ApiError> {
-        let judge = Handle::current().block_on(control.judge(&self.caller))?;
+        let judge = control.wait(control.judge(&self.caller))?;
         let (mut denied, mut paths) = (Vec::new(), Vec::new());
         let pace = control.pace(&self.caller);
         for Shaped { inner, findings } in self.shaped() {
@@ -378,7 +377,7 @@ pub(super) fn record(control: &Control, caller: &Caller, denied: &[Denied]) {
     let now = control.now_ms();
     let Caller { principal, request } = caller;
     let entries = denied.iter().map(|denied| AuditEntry::denied(principal, denied, Some(request), now));
-    if let Err(error) = Handle::current().block_on(control.write_audit(entries.collect())) {
+    if let Err(error) = control.wait(control.write_audit(entries.collect())) {
         // They stay denials.
         tracing::error!(%request, %error, "denials are not on the audit");
     }

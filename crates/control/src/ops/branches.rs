@@ -7,15 +7,14 @@ use bailey_protocol::api::{BranchInfo, BranchList, ForkRequest, ForkSource};
 use bailey_protocol::id::VersionId;
 use bailey_protocol::path::{BranchName, Revision, TreePath};
 use bailey_tree::Store;
-use tokio::runtime::Handle;
 
 use super::below::Below;
 use super::crossing::{Crossing, LOOKS};
-use super::decide::blocking;
 use super::{baselines, landing, reachable, tree_access};
 use crate::api_error::{ApiError, ErrorKind, mapping};
 use crate::control::{Caller, Control};
 use crate::db::{BaselineRow, DbError, RefMove};
+use crate::threads::blocking;
 
 /// Branches of one page, when the caller does not say.
 const DEFAULT_PAGE: u32 = 1_000;
@@ -46,7 +45,7 @@ pub async fn fork(control: &Control, caller: &Caller, request: ForkRequest) -> R
             let leading = control.leading(caller, &judge, &[Action::TreeFork], &path, &from).await?;
             let at = from.clone();
             let asked = move || Ok(judge.fork(&facts, &branch, At { revision: &at, leading: &leading }));
-            let permit = control.permit(caller, blocking(asked).await?).await?;
+            let permit = control.permit(caller, blocking(control.threads(), asked).await?).await?;
             let read = control.may_read(caller, ReadAction::Read, &path, &from).await;
             let read = control.failure_audited(caller, [permit.grant()], read).await?;
             (permit, Some(read))
@@ -107,7 +106,7 @@ async fn make(
 /// The branches that lead to a version, `main` first.
 async fn over(control: &Control, store: &Store, version: &VersionId) -> Result<Vec<(BranchName, VersionId)>, ApiError> {
     let (control, store, version) = (control.clone(), store.clone(), version.clone());
-    blocking(move || reachable::over(&control, &store, &version)).await
+    blocking(control.threads(), move || reachable::over(&control, &store, &version)).await
 }
 
 /// Asks about each path that the branch would have otherwise than a branch has it now: all of a baseline, and of a version
@@ -122,7 +121,7 @@ async fn judge(
     let below = Below::writes_and_deletes(caller, vec![permit.path().clone()]);
     let (control, branch) = (control.clone(), permit.branch().clone());
     let (store, version) = (store.clone(), version.clone());
-    blocking(move || match below.refusal(&control, &branch, &store, base.as_ref(), &version)? {
+    blocking(control.threads(), move || match below.refusal(&control, &branch, &store, base.as_ref(), &version)? {
         Some(refusal) => Err(refusal.denied.into()),
         None => Ok(()),
     })
@@ -140,7 +139,7 @@ async fn crossing(
     let leading = control.leading(caller, &judge, &LOOKS.map(Action::from), permit.path(), &from).await?;
     let (owner, who, root, to) = (control.clone(), caller.clone(), permit.path().clone(), permit.branch().clone());
     let (store, version) = (store.clone(), version.clone());
-    let denied = blocking(move || {
+    let denied = blocking(control.threads(), move || {
         let from = At { revision: &from, leading: &leading };
         let crossing = Crossing { control: &owner, caller: &who, judge: &judge, root: &root, from, to: &to };
         crossing.shown(&store, &version)
@@ -212,7 +211,7 @@ pub async fn delete(control: &Control, caller: &Caller, path: TreePath, branch: 
             let store = control.trees().store(scope.repo())?;
             let head = control.db().resolve(&scope).await?.ok_or_else(|| missing(&branch))?;
             let step = RefMove::removal(&permit, head.clone())?;
-            blocking(move || remove(&control, &scope, &store, &branch, &head, (&below, step))).await
+            blocking(control.threads(), move || remove(&control, &scope, &store, &branch, &head, (&below, step))).await
         };
         let result = result.await;
         owner.audited(&caller, [permit.grant()], result).await
@@ -228,20 +227,19 @@ fn remove(
     head: &VersionId,
     (below, step): (&Below, RefMove),
 ) -> Result<(), ApiError> {
-    let runtime = Handle::current();
     let lock = control.locks().of(scope.repo());
     let _held = lock.lock().unwrap_or_else(PoisonError::into_inner);
     control.still_stands(below.caller())?;
     if control.tree_meta().protection(scope.repo(), branch).is_some() {
         return Err(mapping::protected(branch));
     }
-    let heads = runtime.block_on(control.db().heads(scope))?;
+    let heads = control.wait(control.db().heads(scope))?;
     let main = heads.into_iter().find_map(|(name, version)| (name == BranchName::main()).then_some(version));
     if let Some(refusal) = below.refusal(control, branch, store, main.as_ref(), head)? {
         return Err(refusal.denied.into());
     }
-    runtime.block_on(control.db().move_refs(vec![step]))?;
-    landing::publish_store(control, scope, store, &runtime);
+    control.wait(control.db().move_refs(vec![step]))?;
+    landing::publish_store(control, scope, store);
     Ok(())
 }
 
@@ -249,10 +247,10 @@ fn remove(
 async fn publish(control: &Control, permit: &ForkPermit, made: Option<Store>) -> Result<(), ApiError> {
     let Some(store) = made else { return Ok(()) };
     let (control, scope) = (control.clone(), permit.scope()?);
-    blocking(move || {
+    blocking(control.threads(), move || {
         let lock = control.locks().of(scope.repo());
         let _held = lock.lock().unwrap_or_else(PoisonError::into_inner);
-        landing::publish_store(&control, &scope, &store, &Handle::current());
+        landing::publish_store(&control, &scope, &store);
         Ok(())
     })
     .await

@@ -94,12 +94,3 @@ impl Control {
         result
     }
 }
-
-/// Runs `work` on a thread that may block.
-///
-/// CANCEL: once begun, the work is done even when the caller is gone.
-pub(crate) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, ApiError> + Send + 'static,
-) -> Result<T, ApiError> {
-    tokio::task::spawn_blocking(work).await.map_err(ApiError::internal)?
-}

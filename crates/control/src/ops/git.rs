@@ -19,7 +19,6 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use super::below::{named, unnamed};
-use super::decide::blocking;
 use super::tree_access;
 use crate::admission::Slot;
 use crate::api_error::{ApiError, ErrorKind};
@@ -29,6 +28,7 @@ use crate::git::fetch::{self, FetchRequest};
 use crate::git::pkt;
 use crate::live_guard::LiveGuard;
 use crate::node_link::{GIT_IN_FLIGHT, StartGit};
+use crate::threads::blocking;
 
 /// How long a request waits for a thread that reads it.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -87,7 +87,7 @@ impl Watched {
             }
             let (owner, asker, root) = (control.clone(), caller.clone(), repo.clone());
             let (store, heads) = (store.clone(), heads.clone());
-            blocking(move || hidden(&owner, &asker, &judge, &root, &store, &heads)).await
+            blocking(control.threads(), move || hidden(&owner, &asker, &judge, &root, &store, &heads)).await
         };
         let denied = guard.clone().until_refused(caller.principal.tenant.as_str(), again).await;
         control.record_denial(&caller, &denied).await;
@@ -169,7 +169,7 @@ async fn serve(control: &Control, access: &Access, protocol: GitProtocol, body: 
         FetchRequest::Wants(wants) => wants,
     };
     let (store, heads) = (access.store.clone(), access.heads.iter().map(|(_, head)| head.clone()).collect::<Vec<_>>());
-    if let Some(missing) = blocking(move || Ok(store.unreachable(&heads, &wants)?)).await? {
+    if let Some(missing) = blocking(control.threads(), move || Ok(store.unreachable(&heads, &wants)?)).await? {
         return Ok(Fetched::Whole(pkt::error(&format!("no branch here leads to {missing}: fetch again"))));
     }
     let limits = limits(control, 0);
@@ -206,7 +206,7 @@ pub(crate) async fn read_whole(
     read: impl FnOnce() -> Result<Vec<u8>, ApiError> + Send + 'static,
 ) -> Result<Vec<u8>, ApiError> {
     let turn = control.uploads().take(&caller.principal.tenant, PATIENCE).await.ok_or_else(busy)?;
-    blocking(move || {
+    blocking(control.threads(), move || {
         let _turn = turn;
         read()
     })
@@ -245,7 +245,9 @@ pub(super) async fn open(
     }
     let (owner, asker, root) = (control.clone(), caller.clone(), repo.clone());
     let (opened, all) = (store.clone(), heads.clone());
-    if let Some(denied) = blocking(move || hidden(&owner, &asker, &judge, &root, &opened, &all)).await? {
+    if let Some(denied) =
+        blocking(control.threads(), move || hidden(&owner, &asker, &judge, &root, &opened, &all)).await?
+    {
         control.permit::<()>(caller, Err(denied)).await?;
     }
     Ok(Access { clone, push, scope, store, heads, slot: Arc::new(slot), guard })

@@ -23,11 +23,9 @@ use bailey_protocol::id::VersionId;
 use bailey_protocol::label::Label;
 use bailey_protocol::path::{BranchName, Revision, TreePath, text_of};
 use bailey_tree::{Grown, Pushed, TakenOver};
-use tokio::runtime::Handle;
 
 use super::below::{self, Below, MAX_STEPS};
 use super::branches;
-use super::decide::blocking;
 use super::entering::{Looked, Shaped};
 use super::git::{self, Access};
 use super::labels::Labelled;
@@ -37,6 +35,7 @@ use crate::control::{Caller, Control};
 use crate::db::{DbError, LabelRow, RefMove};
 use crate::git::advertise::Service;
 use crate::git::push::{self, Command, PushRequest, Report};
+use crate::threads::blocking;
 use refusals::{moved, not_understood, protected, taken, with_policies};
 use unpack::{drain, unpack};
 
@@ -106,7 +105,7 @@ async fn carry_out(
     access: &Access,
     source: Source,
 ) -> Result<(Report, Vec<u8>), ApiError> {
-    let (request, source) = blocking(move || push::parse(source).map_err(not_understood)).await?;
+    let (request, source) = blocking(control.threads(), move || push::parse(source).map_err(not_understood)).await?;
     if request.commands.is_empty() {
         // Git asks so whether its credential is good.
         return Ok((Report::moved(&[]), Vec::new()));
@@ -239,7 +238,7 @@ async fn take(
         moves,
     };
     let commands = request.commands.clone();
-    blocking(move || {
+    blocking(control.threads(), move || {
         Ok(match landing.land(pushed)? {
             Ok(mut notices) => {
                 notices.extend(landing.notices());
@@ -331,8 +330,7 @@ impl Landing {
         if let Some(first) = ref_moves.first_mut() {
             first.labels = labels;
         }
-        let runtime = Handle::current();
-        let move_refs = |moves| runtime.block_on(self.control.db().move_refs(moves));
+        let move_refs = |moves| self.control.wait(self.control.db().move_refs(moves));
         match landing::move_refs(&self.control, ref_moves, &move_refs) {
             Ok(()) => {}
             Err(DbError::RefMoved { branch, .. }) => return Ok(Err(self.at(&branch, &moved(&branch)))),
@@ -341,9 +339,9 @@ impl Landing {
             Err(error) => return Err(error.into()),
         }
         let grants = self.moves.iter().flat_map(Move::grants);
-        runtime.block_on(self.control.audit(&self.caller, grants, "ok"))?;
+        self.control.wait(self.control.audit(&self.caller, grants, "ok"))?;
         if let Some(one) = self.moves.first() {
-            landing::publish_store(&self.control, &one.write.scope()?, &self.store, &runtime);
+            landing::publish_store(&self.control, &one.write.scope()?, &self.store);
         }
         Ok(Ok(told))
     }
@@ -374,7 +372,7 @@ impl Landing {
     fn against_heads(&self, pushed: &mut Pushed) -> Result<Reasons, ApiError> {
         let mut reasons = Vec::new();
         for (number, one) in self.moves.iter().enumerate() {
-            let head = Handle::current().block_on(self.control.db().resolve(&one.write.scope()?))?;
+            let head = self.control.wait(self.control.db().resolve(&one.write.scope()?))?;
             if head != one.from {
                 reasons.push((number, moved(&one.branch)));
             } else if let Some(head) = head
@@ -477,7 +475,7 @@ impl Landing {
     fn against_push(&self, changes: &[Change]) -> Result<Option<Denied>, ApiError> {
         let shaped = changes.iter().flat_map(|change| change.below.shaped());
         let rules: BTreeSet<&str> = shaped.flat_map(|shaped| shaped.findings.iter().map(|one| one.rule)).collect();
-        let judge = Handle::current().block_on(self.control.judge(&self.caller))?.holding(rules);
+        let judge = self.control.wait(self.control.judge(&self.caller))?.holding(rules);
         let facts = self.control.path_facts(&self.caller, &self.root, None);
         let denied = judge.push(&facts).err();
         below::record(&self.control, &self.caller, denied.as_slice());
@@ -486,7 +484,7 @@ impl Landing {
 
     /// Why branches may not be made. It is on the audit.
     fn against_forks(&self) -> Result<Reasons, ApiError> {
-        let judge = Handle::current().block_on(self.control.judge(&self.caller))?;
+        let judge = self.control.wait(self.control.judge(&self.caller))?;
         let refusal = |one: &Move| {
             let facts = self.control.path_facts(&self.caller, &self.root, Some(&one.branch));
             judge.fork(&facts, &one.branch, &Revision::Version(one.to.clone())).err()

@@ -5,11 +5,11 @@ use bailey_policy::{
 };
 use bailey_protocol::path::{BranchName, RepoId, Revision, TreePath};
 
-use super::decide::blocking;
 use super::reachable;
 use crate::api_error::{ApiError, ErrorKind};
 use crate::control::{Caller, Control};
 use crate::pace::{Pace, Place};
+use crate::threads::blocking;
 
 /// Branches that lead to a version which are asked about in one go.
 const LEADING_AT_ONCE: usize = 16;
@@ -131,7 +131,7 @@ impl Control {
         let place = if takes_place { Some(self.asking(caller).await?) } else { None };
         let pace = self.pace(caller);
         let _awaited = pace.awaited();
-        blocking(move || {
+        blocking(self.threads(), move || {
             let _place = place;
             work(&pace)
         })
@@ -171,7 +171,7 @@ impl Control {
             return Ok(Vec::new());
         }
         let (owner, repo, version) = (self.clone(), repo.clone(), version.clone());
-        blocking(move || {
+        blocking(self.threads(), move || {
             let store = owner.trees().store(&repo)?;
             let over = reachable::over(&owner, &store, &version)?.into_iter().map(|(branch, _)| branch);
             let protected = |branch: &BranchName| owner.tree_meta().protection(&repo, branch).is_some();

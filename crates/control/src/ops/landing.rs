@@ -18,7 +18,6 @@ use bailey_protocol::id::{RunId, VersionId};
 use bailey_protocol::label::Label;
 use bailey_protocol::path::{BranchName, RepoId, text_of};
 use bailey_tree::{CommitMeta, Hides, Merge, Store};
-use tokio::runtime::Handle;
 
 use super::below::Below;
 use super::labels::Carried;
@@ -114,13 +113,12 @@ pub(super) fn land(
     }
     let locks = locks(control, work);
     let _held: Vec<_> = locks.iter().map(|lock| lock.lock().unwrap_or_else(PoisonError::into_inner)).collect();
-    let runtime = Handle::current();
     let work = &work.iter().map(Work::current).collect::<Result<Vec<_>, _>>()?;
     for _round in 0..MAX_ROUNDS {
         control.still_stands(caller)?;
         let mut plans = Vec::with_capacity(work.len());
         for piece in work {
-            let head = runtime.block_on(control.db().resolve(&piece.permit.scope()?))?;
+            let head = control.wait(control.db().resolve(&piece.permit.scope()?))?;
             check(&piece.store, head.as_ref())?;
             plans.push(plan(control, piece, head, on_conflict)?);
         }
@@ -128,13 +126,13 @@ pub(super) fn land(
         let moves: Vec<RefMove> = moves.into_iter().flatten().collect();
         match move_refs(control, moves, &|moves| commit(&landed, moves)) {
             Ok(()) => {
-                publish(control, work, &runtime);
+                publish(control, work);
                 bailey_crash::point(Point::RefsPublished);
                 return Ok(landed);
             }
             Err(DbError::RefMoved { .. }) => {}
             // Protected since it was planned: whoever did that has the turn until memory knows it, too.
-            Err(DbError::Protected { .. }) => drop(runtime.block_on(control.meta_turn())),
+            Err(DbError::Protected { .. }) => drop(control.wait(control.meta_turn())),
             Err(error) => return Err(error.into()),
         }
     }
@@ -149,7 +147,7 @@ pub(super) fn move_refs(
     commit: &dyn Fn(Vec<RefMove>) -> Result<(), DbError>,
 ) -> Result<(), DbError> {
     let labels: Vec<LabelRow> = moves.iter().flat_map(|step| step.labels.iter().cloned()).collect();
-    let _turn = if labels.is_empty() { None } else { Some(Handle::current().block_on(control.meta_turn())) };
+    let _turn = if labels.is_empty() { None } else { Some(control.wait(control.meta_turn())) };
     // INVARIANT: whoever sees where the branch is from here on waits for the turn before it is looked at without them.
     let _coming = control.tree_meta().coming(&labels);
     commit(moves)?;
@@ -326,10 +324,10 @@ fn locks(control: &Control, work: &[Work]) -> Vec<Arc<Mutex<()>>> {
     repos.into_iter().map(|repo| control.locks().of(repo)).collect()
 }
 
-fn publish(control: &Control, work: &[Work], runtime: &Handle) {
+fn publish(control: &Control, work: &[Work]) {
     for piece in work {
         match piece.permit.scope() {
-            Ok(scope) => publish_store(control, &scope, &piece.store, runtime),
+            Ok(scope) => publish_store(control, &scope, &piece.store),
             Err(error) => tracing::warn!(error = &error as &dyn std::error::Error, "refs not published for git"),
         }
     }
@@ -337,8 +335,8 @@ fn publish(control: &Control, work: &[Work], runtime: &Handle) {
 
 /// Shows stock git where the branches are. The database has moved already, so a failure here is repaired by the next
 /// commit and is not the caller's. The store's lock is held. Blocks.
-pub(super) fn publish_store(control: &Control, scope: &StoreScope, store: &Store, runtime: &Handle) {
-    let heads = runtime.block_on(control.db().heads(scope)).map_err(ApiError::from);
+pub(super) fn publish_store(control: &Control, scope: &StoreScope, store: &Store) {
+    let heads = control.wait(control.db().heads(scope)).map_err(ApiError::from);
     if let Err(error) = heads.and_then(|heads| Ok(store.publish_refs(&heads)?)) {
         tracing::warn!(%error, cause = error.cause_chain(), "refs not published for git");
     }

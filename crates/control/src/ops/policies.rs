@@ -17,10 +17,10 @@ use bailey_protocol::api::policy::{
 };
 use bailey_protocol::path::BranchName;
 
-use super::decide::blocking;
 use crate::api_error::{ApiError, ErrorKind};
 use crate::control::{Caller, Control, OperatorCaller};
 use crate::db::{DECISION_MS, DecisionSeen};
+use crate::threads::blocking;
 
 /// Most requests that a dry run lists.
 const MAX_ROWS: usize = 1000;
@@ -57,7 +57,7 @@ pub async fn put(control: &Control, caller: &Caller, name: &str, text: &str) -> 
         own.push((name.clone(), text.clone()));
         // That tenants stay apart needs no new proof: a forbid lets nobody do more than the proven set in force does.
         let current = of.policies().current();
-        blocking(move || current.with_tenant(&own).map(drop).map_err(invalid)).await?;
+        blocking(of.threads(), move || current.with_tenant(&own).map(drop).map_err(invalid)).await?;
         let written = of.db().put_policy(&by, &name, &text).await;
         // Whatever the database answered, it may have written.
         of.policies().forget(by.tenant());
@@ -123,7 +123,7 @@ pub async fn explain(control: &Control, caller: &Caller, ask: ExplainRequest) ->
         let judged = question.judged();
         // It may put thousands of questions, which nobody else waits for.
         let turn = control.explanations().take(permit.tenant(), PATIENCE).await.ok_or_else(too_many)?;
-        let found = blocking(move || {
+        let found = blocking(control.threads(), move || {
             let _turn = turn;
             Ok(question.explain(&judge))
         });
@@ -245,12 +245,12 @@ pub async fn dry_run(control: &Control, caller: &OperatorCaller, ask: DryRunRequ
             return Err(ApiError::new(ErrorKind::TooLarge, "too_many_policies", message, hint));
         }
         let files: Vec<_> = ask.files.into_iter().collect();
-        let new = blocking(move || Policies::new(&files).map_err(invalid)).await?;
+        let new = blocking(control.threads(), move || Policies::new(&files).map_err(invalid)).await?;
         control.write_decisions().await;
         let since = control.now_ms().saturating_sub(DECISION_MS);
         let seen = control.db().decisions(&permit, since).await?;
         let old = control.policies().current();
-        blocking(move || {
+        blocking(control.threads(), move || {
             let (mut newly_allowed, mut newly_denied) = (BTreeMap::new(), BTreeMap::new());
             let mut found = DryRunAnswer::default();
             for decision in seen {

@@ -15,16 +15,15 @@ use bailey_protocol::api::{Promoted, PromotionOutcome, PromotionRequest};
 use bailey_protocol::id::VersionId;
 use bailey_protocol::path::{BranchName, Revision};
 use bailey_tree::{Brought, CommitMeta, Hides, Store};
-use tokio::runtime::Handle;
 
 use super::below::Below;
 use super::crossing::Crossing;
-use super::decide::blocking;
 use super::unseen::Unseen;
 use super::{branches, landing};
 use crate::api_error::{ApiError, Details, ErrorKind};
 use crate::control::{Caller, Control};
 use crate::db::{DbError, RefMove};
+use crate::threads::blocking;
 
 /// Rounds after which a branch that keeps moving is left alone.
 const MAX_ROUNDS: usize = 8;
@@ -48,7 +47,7 @@ pub async fn promote(control: &Control, caller: &Caller, request: PromotionReque
         let result = async {
             let below = Below::writes_and_deletes(&caller, vec![permit.path().clone()]);
             let promotion = Promotion { control: owner.clone(), store, permit, below };
-            blocking(move || {
+            blocking(owner.threads(), move || {
                 let result = promotion.carry_out();
                 Ok((promotion.permit, result))
             })
@@ -81,19 +80,19 @@ struct Promotion {
 impl Promotion {
     /// Blocks.
     fn carry_out(&self) -> Result<Promoted, ApiError> {
-        let (control, runtime) = (&self.control, Handle::current());
+        let control = &self.control;
         let (target, source) = (self.permit.scope()?, self.permit.source_scope()?);
         let lock = control.locks().of(target.repo());
         let _held = lock.lock().unwrap_or_else(PoisonError::into_inner);
         for _round in 0..MAX_ROUNDS {
             control.still_stands(self.below.caller())?;
-            let theirs = runtime.block_on(control.db().resolve(&source))?;
+            let theirs = control.wait(control.db().resolve(&source))?;
             let theirs = theirs.ok_or_else(|| branches::missing(self.permit.source()))?;
-            let ours = runtime.block_on(control.db().resolve(&target))?;
+            let ours = control.wait(control.db().resolve(&target))?;
             if ours.is_none() && *self.permit.target() != BranchName::main() {
                 return Err(branches::missing(self.permit.target()));
             }
-            self.check_again(&theirs, &runtime)?;
+            self.check_again(&theirs)?;
             let (brought, authors) = self.bring(ours.as_ref(), &theirs)?;
             let (version, outcome) = match (brought, &ours) {
                 (Brought::Nothing, Some(ours)) => return Ok(self.promoted(ours.clone(), PromotionOutcome::Unchanged)),
@@ -101,7 +100,7 @@ impl Promotion {
                 (Brought::Merged(version), _) => (version, PromotionOutcome::Merged),
                 (Brought::Forward | Brought::Nothing, _) => (theirs, PromotionOutcome::Forwarded),
             };
-            self.check_review(authors, &runtime)?;
+            self.check_review(authors)?;
             let into = self.permit.target();
             if let Some(refusal) = self.below.refusal(control, into, &self.store, ours.as_ref(), &version)? {
                 return Err(refusal.denied.into());
@@ -109,9 +108,9 @@ impl Promotion {
             let source = landing::unreviewed(control, target.repo(), [self.permit.source().clone(), into.clone()]);
             let source = source.into_iter().filter(|branch| branch != into).collect();
             let step = RefMove::promotion(&self.permit, ours, version.clone())?.with_movers_of(source);
-            match runtime.block_on(control.db().move_refs(vec![step])) {
+            match control.wait(control.db().move_refs(vec![step])) {
                 Ok(()) => {
-                    landing::publish_store(control, &target, &self.store, &runtime);
+                    landing::publish_store(control, &target, &self.store);
                     return Ok(self.promoted(version, outcome));
                 }
                 Err(DbError::RefMoved { .. }) => {}
@@ -131,16 +130,16 @@ impl Promotion {
     }
 
     /// That it is still allowed, and that the target comes to show nothing which may not be seen on the source.
-    fn check_again(&self, theirs: &VersionId, runtime: &Handle) -> Result<(), ApiError> {
+    fn check_again(&self, theirs: &VersionId) -> Result<(), ApiError> {
         let (control, caller) = (&self.control, self.below.caller());
-        let judge = runtime.block_on(control.judge(caller))?;
+        let judge = control.wait(control.judge(caller))?;
         let (root, to, from) = (self.permit.path(), self.permit.target(), self.permit.source().clone());
         let facts = control.path_facts(caller, root, Some(to));
-        runtime.block_on(control.permit(caller, judge.promote(&facts, &from, to)))?;
+        control.wait(control.permit(caller, judge.promote(&facts, &from, to)))?;
         let from = Revision::Branch(from);
         let crossing = Crossing { control, caller, judge: &judge, root, from: At::from(&from), to };
         match crossing.shown(&self.store, theirs)? {
-            Some(denied) => runtime.block_on(control.permit(caller, Err(denied))),
+            Some(denied) => control.wait(control.permit(caller, Err(denied))),
             None => Ok(()),
         }
     }
@@ -148,13 +147,13 @@ impl Promotion {
     /// Where the target wants it: who promotes has neither written nor moved what is promoted, nor has who made the key
     /// that promotes. What a version says of its author can be made up by whoever pushed it, so who moved the branch counts
     /// as well: with a key, its maker too.
-    fn check_review(&self, authors: BTreeSet<String>, runtime: &Handle) -> Result<(), ApiError> {
+    fn check_review(&self, authors: BTreeSet<String>) -> Result<(), ApiError> {
         let target = self.permit.scope()?;
         let protection = self.control.tree_meta().protection(target.repo(), self.permit.target());
         if !protection.is_some_and(|protection| protection.review) {
             return Ok(());
         }
-        let movers = runtime.block_on(self.control.db().movers(&target, self.permit.source()))?;
+        let movers = self.control.wait(self.control.db().movers(&target, self.permit.source()))?;
         let persons = self.permit.grant().persons();
         if let Some(user) = persons.iter().find(|user| movers.contains(user) || authors.contains(user.as_str())) {
             let message = format!(

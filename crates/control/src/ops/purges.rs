@@ -21,15 +21,14 @@ use bailey_protocol::path::{BranchName, RepoId, TreePath};
 use bailey_protocol::purge::{PurgeId, PurgeReceipt};
 use bailey_tree::{Purge, Store, Thoroughness};
 use sha2::{Digest as _, Sha256};
-use tokio::runtime::Handle;
 
-use super::decide::blocking;
 use super::{below, upkeep};
 use crate::api_error::ApiError;
 use crate::audit::STORE;
 use crate::control::{Caller, Control};
 use crate::db::{AuditEntry, Audited, DbError, NewPurge, PendingPurge};
 use crate::policy_handle::Generation;
+use crate::threads::blocking;
 
 /// Times that a request tries to get the bytes off the disk before it leaves that to upkeep.
 const TRIES: usize = 20;
@@ -96,7 +95,8 @@ async fn carry_out(
     let salt = hex(&control.salt()?);
     let (owner, asker, permit) = (control.clone(), caller.clone(), Arc::clone(permit));
     let (purge, salted) = (id.clone(), salt.clone());
-    let pending = blocking(move || rewrite(&owner, &asker, &permit, (purge, &salted), receipt)).await?;
+    let pending =
+        blocking(control.threads(), move || rewrite(&owner, &asker, &permit, (purge, &salted), receipt)).await?;
     control.forget_checkouts(&pending.repo);
     for _ in 0..TRIES {
         if remove(control, &pending).await? {
@@ -148,9 +148,8 @@ fn rewrite(
         receipt,
     };
     let refs: Vec<(BranchName, _)> = record.moves.iter().map(|(branch, _, to)| (branch.clone(), to.clone())).collect();
-    let runtime = Handle::current();
-    let turn = runtime.block_on(control.meta_turn());
-    runtime.block_on(control.db().begin_purge(permit, record))?;
+    let turn = control.wait(control.meta_turn());
+    control.wait(control.db().begin_purge(permit, record))?;
     store.seal_purge(made)?;
     // Not before nobody reads it any more: until then they hold.
     control.tree_meta().forget_labels(path);
@@ -191,7 +190,7 @@ impl<'a> Rewriting<'a> {
 
     /// Judges and rewrites what the branches lead to now; `false` when that was done already.
     fn look(&mut self) -> Result<bool, ApiError> {
-        let (control, path, runtime) = (self.control, self.permit.path(), Handle::current());
+        let (control, path) = (self.control, self.permit.path());
         let generation = control.policies().generation(Some(self.permit.tenant()));
         let now = (generation, control.tree_meta().generation(self.store.id()));
         let branches = upkeep::branches(control, self.store.id())?;
@@ -213,11 +212,11 @@ impl<'a> Rewriting<'a> {
         }
         let fresh: Vec<_> = self.made.became().filter(|(old, _)| self.staged.insert(old.clone())).collect();
         for batch in fresh.chunks(BATCH) {
-            runtime.block_on(control.db().stage_purge(self.permit, &self.id, batch.to_vec()))?;
+            control.wait(control.db().stage_purge(self.permit, &self.id, batch.to_vec()))?;
         }
         self.audited.more = true;
         while self.audited.more {
-            let found = runtime.block_on(control.db().audited(self.permit, self.audited.from))?;
+            let found = control.wait(control.db().audited(self.permit, self.audited.from))?;
             self.audited.rows.extend(found.rows);
             (self.audited.from, self.audited.more) = (found.from, found.more);
         }
@@ -236,7 +235,7 @@ fn denied_below(
     heads: &[VersionId],
     had: &[BranchName],
 ) -> Result<Option<Denied>, ApiError> {
-    let judge = Handle::current().block_on(control.judge(caller))?;
+    let judge = control.wait(control.judge(caller))?;
     if !judge.decides_below(Action::TreePurge) && !judge.decides_below(Action::TreeDelete) {
         return Ok(None);
     }
@@ -274,7 +273,7 @@ fn denied_below(
 /// Collects garbage until the purged versions are off the disk; `false` when somebody is still at work with them.
 async fn remove(control: &Control, purge: &PendingPurge) -> Result<bool, ApiError> {
     let (owner, purge) = (control.clone(), purge.clone());
-    blocking(move || {
+    blocking(control.threads(), move || {
         owner.trees().store(&purge.repo)?.refuse_purged(&purge.versions)?;
         for _ in 0..2 {
             upkeep::collect(&owner, &purge.repo, Thoroughness::Thorough)?;
@@ -282,12 +281,11 @@ async fn remove(control: &Control, purge: &PendingPurge) -> Result<bool, ApiErro
         if owner.trees().store(&purge.repo)?.count_present(&purge.versions)? > 0 {
             return Ok(false);
         }
-        let runtime = Handle::current();
-        match runtime.block_on(owner.db().scrub()) {
+        match owner.wait(owner.db().scrub()) {
             Err(DbError::Busy { .. }) => return Ok(false),
             scrubbed => scrubbed?,
         }
-        runtime.block_on(owner.db().finish_purge(&purge.id, owner.now_ms()))?;
+        owner.wait(owner.db().finish_purge(&purge.id, owner.now_ms()))?;
         tracing::info!(tenant = %purge.repo.tenant, purge = %purge.id, "a purged path is off the disk");
         Ok(true)
     })
@@ -329,7 +327,10 @@ pub(super) async fn take_up(control: &Control) -> Result<(), ApiError> {
 
 async fn refuse(control: &Control, purge: &PendingPurge) -> Result<(), ApiError> {
     let (owner, purge) = (control.clone(), purge.clone());
-    blocking(move || Ok(owner.trees().store_even_shut(&purge.repo)?.refuse_purged(&purge.versions)?)).await
+    blocking(control.threads(), move || {
+        Ok(owner.trees().store_even_shut(&purge.repo)?.refuse_purged(&purge.versions)?)
+    })
+    .await
 }
 
 /// Puts on the operator's chain that a store was shut, or opened again.

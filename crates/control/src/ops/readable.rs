@@ -8,7 +8,6 @@ use bailey_policy::{Action, At, Denied, Judge, LeadingBranch, PathFacts, Policie
 use bailey_protocol::id::VersionId;
 use bailey_protocol::path::{Revision, TreePath, bytes_of};
 use bailey_tree::Store;
-use tokio::runtime::Handle;
 
 use super::below::{below_folder, unnamed};
 use super::judge::{branch_of, narrowed};
@@ -215,7 +214,7 @@ impl Readable {
     fn answer(&self, asked: Asked) -> Result<(), ApiError> {
         match asked.refused {
             None => Ok(()),
-            Some(denied) => Handle::current().block_on(self.control.permit(&self.caller, Err(denied))),
+            Some(denied) => self.control.wait(self.control.permit(&self.caller, Err(denied))),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! The first thing after a start: runs that an earlier life of the server left are over.
 
-use super::decide::blocking;
 use crate::api_error::ApiError;
 use crate::control::Control;
 use crate::db::RunEnd;
+use crate::threads::blocking;
 
 /// Ends every run that was going, in the database and in its log, and takes away the logs of those that never were.
 pub(crate) async fn end_lost_runs(control: &Control) -> Result<(), ApiError> {
@@ -13,7 +13,7 @@ pub(crate) async fn end_lost_runs(control: &Control) -> Result<(), ApiError> {
         tracing::warn!(runs = lost.len(), "runs of an earlier life are over");
     }
     let logs = control.logs().clone();
-    blocking(move || {
+    blocking(control.threads(), move || {
         for (tenant, run) in lost {
             // A log that cannot be completed now is completed for its first reader.
             if let Err(error) = logs.complete(&tenant, &run, now, RunEnd::node_restarted().into()) {

@@ -13,10 +13,8 @@ use bailey_protocol::limits::MAX_CHANGE_STREAM;
 use bailey_protocol::node::{Ending, RunUpdate};
 use bailey_protocol::path::{RepoId, TreePath, text_of};
 use bailey_tree::{Applied, CommitMeta, MAX_NOTICES};
-use tokio::runtime::Handle;
 
 use super::below::Below;
-use super::decide::blocking;
 use super::entering;
 use super::labels::Carried;
 use super::landing::{self, Landed, OnConflict, Work};
@@ -25,6 +23,7 @@ use super::slices::Slice;
 use crate::api_error::ApiError;
 use crate::db::{RefMove, RunEnd, RunFailure};
 use crate::pipe::{PipeWriter, pipe};
+use crate::threads::{blocking, reading};
 
 /// Most bytes of the paths of a result's notices, so that the last event's line holds them however JSON escapes them.
 const MAX_NOTICE_BYTES: usize = 512 * 1024;
@@ -91,9 +90,9 @@ impl Going {
         let (store, path) = (slice.store.clone(), slice.path.clone());
         let base = base.or_else(|| slice.version.clone());
         let meta = self.meta();
-        let (writer, mut reader) = pipe();
+        let (writer, reader) = pipe();
         let inner = path.inner().to_owned();
-        let applying = blocking(move || {
+        let applying = reading(self.control.threads(), reader, move |mut reader| {
             let base = base.map(|base| store.current(&base)).transpose()?;
             Ok(store.apply_changes(base.as_ref(), &inner, &mut reader, &meta)?)
         });
@@ -149,12 +148,12 @@ impl Going {
         let (control, run, permit) = (self.control.clone(), self.run.clone(), Arc::clone(&self.permit));
         let caller = self.caller.clone();
         let shown = paths.iter().flatten().next().map(|(_, path)| path.clone());
-        let landing = blocking(move || {
+        let landing = blocking(self.control.threads(), move || {
             let result = RunResult { notices: shaped(&pieces, &paths, result.notices.clone())?, ..result };
             let told = |landed: &[Landed]| RunResult { versions: versions(&paths, landed), ..result.clone() };
             let commit = |landed: &[Landed], moves: Vec<RefMove>| {
                 let end = RunEnd::Ended(told(landed));
-                Handle::current().block_on(record_end(&control, &permit, &run, &end, &moves))
+                control.wait(record_end(&control, &permit, &run, &end, &moves))
             };
             let landed =
                 landing::land(&control, &caller, &pieces, OnConflict::SideBranch(&run), &|_, _| Ok(()), &commit)?;

@@ -25,7 +25,6 @@ use bailey_protocol::wall::WallReason;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::decide::blocking;
 use super::run_changes::{Chain, Collected};
 use super::runs::Ready;
 use super::slices::Slice;
@@ -37,6 +36,7 @@ use crate::event_log::{EventWriter, Progress};
 use crate::live_runs::{Listed, LiveRun};
 use crate::node_link::{StartRun, UPDATES_IN_FLIGHT};
 use crate::output::OutputEncoder;
+use crate::threads::blocking;
 
 /// Output beyond the run's own limit after which the node is not believed any more.
 const OUTPUT_SLACK: u64 = 1024 * 1024;
@@ -50,7 +50,7 @@ async fn trim_logs(control: &Control, grown: u64) {
         return;
     }
     let (logs, live) = (control.logs().clone(), control.live().clone());
-    match blocking(move || Ok(logs.trim(budget, |run| live.get(run).is_some())?)).await {
+    match blocking(control.threads(), move || Ok(logs.trim(budget, |run| live.get(run).is_some())?)).await {
         Ok(0) => {}
         Ok(removed) => tracing::info!(removed, "event logs removed, the oldest of whoever has most"),
         Err(error) => tracing::error!(cause = error.cause_chain(), "event logs cannot be kept within their budget"),
@@ -105,7 +105,7 @@ impl RunLog {
     /// Starts the log of a run that is about to be recorded.
     pub(super) async fn open(control: &Control, tenant: &TenantId, run: &RunId) -> Result<Self, ApiError> {
         let (logs, of, name) = (control.logs().clone(), tenant.clone(), run.clone());
-        let writer = blocking(move || Ok(logs.create(&of, &name)?)).await?;
+        let writer = blocking(control.threads(), move || Ok(logs.create(&of, &name)?)).await?;
         let cancel = control.run_cancellation();
         let live = LiveRun { progress: writer.progress(), cancel: cancel.clone() };
         Ok(Self { _listed: control.live().list(run, live), cancel, writer })
@@ -115,7 +115,7 @@ impl RunLog {
     pub(super) async fn discard(self, control: &Control, tenant: &TenantId, run: &RunId) {
         drop(self);
         let (logs, of, name) = (control.logs().clone(), tenant.clone(), run.clone());
-        if let Err(error) = blocking(move || Ok(logs.remove(&of, &name)?)).await {
+        if let Err(error) = blocking(control.threads(), move || Ok(logs.remove(&of, &name)?)).await {
             tracing::warn!(%run, cause = error.cause_chain(), "an empty log is left");
         }
     }
@@ -190,6 +190,7 @@ impl Going {
         let mut stop = Stop::default();
         loop {
             tokio::select! {
+                biased;
                 carried = &mut carried => return (carried, stop),
                 denial = &mut denial, if stop.why.is_none() => {
                     control.record_denial(&caller, &denial).await;

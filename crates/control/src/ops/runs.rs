@@ -9,7 +9,6 @@ use bailey_protocol::wall::WallReason;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
-use super::decide::blocking;
 use super::entering;
 use super::run_owner::{Going, RunLog};
 use super::slices::{self, Allowed, Slice};
@@ -20,6 +19,7 @@ use crate::db::{AuditEntry, Idempotency, IdempotencyKey, MAX_PAGE, NewRun, RunCr
 use crate::event_log::{EventReader, Progress};
 use crate::run_request::{self, PlannedMount, PlannedRun};
 use crate::streams::Stream;
+use crate::threads::blocking;
 
 /// Runs of one page, when the caller does not say.
 const DEFAULT_PAGE: u32 = 50;
@@ -241,7 +241,7 @@ pub async fn events(control: &Control, caller: &Caller, run: &RunId, after: u64)
         };
         let (logs, run, time_ms) = (control.logs().clone(), run.clone(), record.ended_ms.unwrap_or(record.created_ms));
         let tenant = facts.tenant.clone();
-        blocking(move || {
+        blocking(control.threads(), move || {
             let progress = logs.complete(&tenant, &run, time_ms, end.into())?;
             Ok((logs.follow(&tenant, &run, after, watch::channel(progress).1)?, room))
         })

@@ -10,12 +10,12 @@ use bailey_protocol::node::SliceMount;
 use bailey_protocol::path::{Revision, SandboxPath, TreePath};
 use bailey_tree::{Store, TreeError};
 
-use super::decide::blocking;
 use super::mountable;
 use super::tree_access::{self, Opened};
 use crate::api_error::ApiError;
 use crate::control::{Caller, Control};
 use crate::run_request::PlannedMount;
+use crate::threads::blocking;
 
 /// A mount that policy allows.
 #[derive(Debug)]
@@ -105,7 +105,7 @@ pub(super) async fn open(control: &Control, caller: &Caller, allowed: Vec<Allowe
     for Allowed { at, read, write } in allowed {
         let Opened { store, path, version } = tree_access::open(control, &read).await?;
         let labels = control.tree_meta().labels_of_slice(&path);
-        let slice = blocking(move || {
+        let slice = blocking(control.threads(), move || {
             let found = store.subtree(version.as_ref(), path.inner());
             let is_new = matches!(found, Ok(None));
             let tree = match found {

@@ -6,10 +6,10 @@ use bailey_policy::{AdminAction, TenantAction};
 use bailey_protocol::id::TenantId;
 use bailey_protocol::quota::{GcSummary, TenantQuota, TenantStorage};
 
-use super::decide::blocking;
 use super::upkeep;
 use crate::api_error::ApiError;
 use crate::control::{Caller, Control, OperatorCaller};
+use crate::threads::blocking;
 
 /// What the caller's tenant may keep, and what it does.
 ///
@@ -84,7 +84,7 @@ pub async fn collect_garbage(
             return Err(ApiError::unknown_tenant(tenant));
         }
         let (owner, of) = (control.clone(), tenant.clone());
-        blocking(move || upkeep::collect_tenant(&owner, &of)).await
+        blocking(control.threads(), move || upkeep::collect_tenant(&owner, &of)).await
     };
     let result = result.await;
     control.operator_audited(caller, &permit, result).await
@@ -92,7 +92,7 @@ pub async fn collect_garbage(
 
 async fn storage_of(control: &Control, tenant: &TenantId, known: bool) -> Result<TenantStorage, ApiError> {
     let (owner, tenant) = (control.clone(), tenant.clone());
-    blocking(move || {
+    blocking(control.threads(), move || {
         let (quota, usage) = (owner.trees().quota(&tenant), owner.trees().usage(&tenant)?);
         Ok(TenantStorage { tenant, quota, usage, known })
     })

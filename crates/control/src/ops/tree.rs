@@ -96,7 +96,7 @@ pub async fn read(control: &Control, caller: &Caller, ask: ReadAsk, list: ListAs
     let readable = Readable::new(control, caller, ReadAction::Read, &ask.path, &ask.revision).await?;
     let result = async {
         let opened = tree_access::open(control, &permit).await?;
-        let asks = readable.decides() && tree_access::is_folder(&opened).await?;
+        let asks = readable.decides() && tree_access::is_folder(control, &opened).await?;
         control.asking_many(caller, asks, move |pace| find(&opened, &list, readable, pace)).await
     };
     let found = control.audited(caller, [permit.grant()], result.await).await?;

@@ -5,13 +5,12 @@ use bailey_protocol::api::EntryKind;
 use bailey_protocol::id::VersionId;
 use bailey_protocol::path::{BranchName, RepoId, Revision, TreePath};
 use bailey_tree::{Store, TreeError};
-use tokio::runtime::Handle;
 
-use super::decide::blocking;
 use super::{branches, reachable};
 use crate::api_error::{ApiError, Details, ErrorKind, mapping};
 use crate::control::{Caller, Control};
 use crate::db::Gone;
+use crate::threads::blocking;
 
 /// An opened path.
 #[derive(Debug, Clone)]
@@ -46,10 +45,11 @@ pub(super) async fn open(control: &Control, permit: &PathReadPermit) -> Result<O
 }
 
 /// Whether what was opened is a folder.
-pub(super) async fn is_folder(opened: &Opened) -> Result<bool, ApiError> {
+pub(super) async fn is_folder(control: &Control, opened: &Opened) -> Result<bool, ApiError> {
     let Opened { store, path, version } = opened;
     let (store, path, version) = (store.clone(), path.clone(), version.clone());
-    let kind = blocking(move || Ok(store.entry(version.as_ref(), path.inner())?.map(|entry| entry.kind)));
+    let kind =
+        blocking(control.threads(), move || Ok(store.entry(version.as_ref(), path.inner())?.map(|entry| entry.kind)));
     Ok(kind.await? == Some(EntryKind::Directory))
 }
 
@@ -58,7 +58,7 @@ pub(super) async fn is_there(control: &Control, caller: &Caller, path: &TreePath
     let main = Revision::Branch(BranchName::main());
     let Ok(permit) = control.ask_to_read(caller, ReadAction::List, path, &main).await? else { return Ok(None) };
     let Opened { store, path, version } = open_scope(control, &permit.scope()?, permit.path()).await?;
-    blocking(move || Ok(Some(store.entry(version.as_ref(), path.inner())?.is_some()))).await
+    blocking(control.threads(), move || Ok(Some(store.entry(version.as_ref(), path.inner())?.is_some()))).await
 }
 
 /// Waits until the labels of all that a branch of the store leads to are known.
@@ -85,7 +85,7 @@ pub(super) async fn open_scope(control: &Control, scope: &StoreScope, path: &Tre
     match (scope.revision(), &version) {
         (Revision::Version(asked), _) => {
             let (owner, store, asked) = (control.clone(), store.clone(), asked.clone());
-            blocking(move || kept(&owner, &store, &asked)).await?;
+            blocking(control.threads(), move || kept(&owner, &store, &asked)).await?;
         }
         // A tree starts with an empty `main`; any other branch has to be made before it is used.
         (Revision::Branch(branch), None) if *branch != BranchName::main() => {
@@ -98,7 +98,7 @@ pub(super) async fn open_scope(control: &Control, scope: &StoreScope, path: &Tre
 
 /// That a version that was named by its id is here, is to be kept, and is one that a branch leads to. Blocks.
 pub(super) fn kept(control: &Control, store: &Store, asked: &VersionId) -> Result<(), ApiError> {
-    let gone = Handle::current().block_on(control.db().gone(store.id(), asked))?;
+    let gone = control.wait(control.db().gone(store.id(), asked))?;
     if let Some(gone) = gone.as_ref().filter(|gone| gone.purge.is_some()) {
         return Err(expired(asked, gone));
     }

@@ -8,7 +8,6 @@ use bailey_protocol::path::{Revision, TreePath};
 use bailey_tree::{Source, TreeError};
 
 use super::below::Below;
-use super::decide::blocking;
 use super::labels::{self, Carried};
 use super::landing::Work;
 use super::readable::Readable;
@@ -16,6 +15,7 @@ use super::tree_access::{self, Opened};
 use super::tree_write::{Allowed, Change, LOOKED_AT, WriteAsk, Written, see_through};
 use crate::api_error::ApiError;
 use crate::control::{Caller, Control};
+use crate::threads::blocking;
 
 /// What to copy.
 #[derive(Debug, Clone)]
@@ -68,7 +68,7 @@ pub async fn copy(control: &Control, caller: &Caller, ask: CopyAsk) -> Result<Wr
         let verb = if moves { "Move" } else { "Copy" };
         let carried = labels::carry(&owner, &from, &to.path);
         let change = Change::new(owner, &user, permitted, opened, to, below, verb).carrying(carried);
-        blocking(move || {
+        blocking(change.threads(), move || {
             let _turn = turn;
             go(&change, &user, &readable, &source, delete.as_ref(), same_store)
         })

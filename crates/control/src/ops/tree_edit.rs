@@ -14,13 +14,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::below::{Below, MAX_CHANGED};
-use super::decide::blocking;
 use super::readable::Readable;
 use super::tree_access::{self, Opened};
 use super::tree_write::{Allowed, Change, WriteAsk, Written, change, see_through, turn};
 use crate::api_error::{ApiError, ErrorKind};
 use crate::control::{Caller, Control};
 use crate::pipe::PipeReader;
+use crate::threads::reading;
 
 /// Most members of an archive.
 pub(super) const MAX_MEMBERS: u64 = 1_000_000;
@@ -171,7 +171,7 @@ pub async fn extract(
     caller: &Caller,
     ask: WriteAsk,
     format: Format,
-    mut content: PipeReader,
+    content: PipeReader,
 ) -> Result<(ExtractAnswer, Option<String>), ApiError> {
     let allowed = Allowed::to(control.may_write(caller, WriteAction::Write, &ask.path, &ask.branch).await?);
     let (owner, user, permitted) = (control.clone(), caller.clone(), Arc::clone(&allowed.write));
@@ -182,7 +182,7 @@ pub async fn extract(
         let opened = tree_access::open_to_write(&owner, &permitted).await?;
         let below = Some(Below::new(&user, WriteAction::Write, vec![ask.path.clone()]));
         let change = Change::new(owner, &user, permitted, opened, ask, below, "Extract an archive");
-        blocking(move || {
+        reading(change.threads(), content, move |mut content| {
             let _turn = turn;
             let Opened { store, path, version } = &change.opened;
             change.check(store, version.as_ref())?;

@@ -10,10 +10,8 @@ use bailey_protocol::api::{EntryKind, WriteAnswer};
 use bailey_protocol::id::VersionId;
 use bailey_protocol::path::{BranchName, Revision, TreePath};
 use bailey_tree::{CommitMeta, Entry, Store, Upload};
-use tokio::runtime::Handle;
 
 use super::below::{Below, MAX_CHANGED};
-use super::decide::blocking;
 use super::entering;
 use super::labels::Carried;
 use super::landing::{self, Landed, OnConflict, Work};
@@ -22,6 +20,7 @@ use super::unseen::Unseen;
 use crate::api_error::{ApiError, ErrorKind};
 use crate::control::{Caller, Control};
 use crate::pipe::PipeReader;
+use crate::threads::{Threads, blocking, reading};
 use crate::turns::Turn;
 
 /// How long an upload waits for its turn.
@@ -75,7 +74,7 @@ pub async fn write(
     ask: WriteAsk,
     executable: Option<bool>,
     length: Option<u64>,
-    mut content: PipeReader,
+    content: PipeReader,
 ) -> Result<Written, ApiError> {
     let allowed = Allowed::to(control.may_write(caller, WriteAction::Write, &ask.path, &ask.branch).await?);
     bailey_crash::point(Point::WriteAllowed);
@@ -90,7 +89,7 @@ pub async fn write(
         let opened = tree_access::open_to_write(&owner, &permitted).await?;
         let below = Some(Below::new(&user, WriteAction::Write, vec![ask.path.clone()]));
         let change = Change::new(owner, &user, permitted, opened, ask, below, "Write");
-        blocking(move || {
+        reading(change.threads(), content, move |mut content| {
             let _turn = turn;
             let Opened { store, path, version } = &change.opened;
             let before = change.check(store, version.as_ref())?;
@@ -120,7 +119,7 @@ pub async fn delete(control: &Control, caller: &Caller, ask: WriteAsk) -> Result
         let opened = tree_access::open_to_write(&owner, &permitted).await?;
         let below = Some(Below::new(&user, WriteAction::Delete, vec![ask.path.clone()]));
         let change = Change::new(owner, &user, permitted, opened, ask, below, "Delete");
-        blocking(move || {
+        blocking(change.threads(), move || {
             let _turn = turn;
             let Opened { store, path, version } = &change.opened;
             change.check(store, version.as_ref())?;
@@ -193,7 +192,7 @@ pub(super) async fn change(
         let turn = if below.is_some() { owner.asking_below(&user, &LOOKED_AT).await? } else { None };
         let opened = tree_access::open_to_write(&owner, &permitted).await?;
         let change = Change::new(owner, &user, permitted, opened, ask, below, verb);
-        blocking(move || {
+        blocking(change.threads(), move || {
             let _turn = turn;
             change.check(&change.opened.store, change.opened.version.as_ref())?;
             let made = make(&change)?;
@@ -243,6 +242,11 @@ impl Change {
         Self { control, permit, opened, condition: ask.condition, below, labels: Carried::default(), meta }
     }
 
+    /// For work on it that may block.
+    pub(super) fn threads(&self) -> Threads {
+        self.control.threads()
+    }
+
     /// With labels that come along.
     pub(super) fn carrying(self, labels: Carried) -> Self {
         Self { labels, ..self }
@@ -273,7 +277,7 @@ impl Change {
     /// The entry, if the caller may know its id: what is made of content that it may not read, it may not.
     fn known<'e>(&self, entry: Option<&'e Entry>) -> Result<Option<&'e Entry>, ApiError> {
         let (control, caller) = (&self.control, self.below.caller());
-        let judge = Handle::current().block_on(control.judge(caller))?;
+        let judge = control.wait(control.judge(caller))?;
         let (path, branch) = (&self.opened.path, self.permit.branch());
         let facts = control.path_facts(caller, path, Some(branch));
         let reads = judge.allows_read(ReadAction::Read, &facts, &Revision::Branch(branch.clone()));
@@ -343,7 +347,7 @@ impl Change {
         let check = |landing: &Store, head: Option<&VersionId>| {
             if landing.id() == store.id() { self.check(landing, head).map(drop) } else { Ok(()) }
         };
-        let commit = |_: &[Landed], moves| Handle::current().block_on(self.control.db().move_refs(moves));
+        let commit = |_: &[Landed], moves| self.control.wait(self.control.db().move_refs(moves));
         let landed = landing::land(&self.control, self.below.caller(), &works, OnConflict::Refuse, &check, &commit)?;
         let landed = landed.into_iter().next().ok_or_else(|| ApiError::internal("nothing landed"))?;
         self.written(landed.branch, landed.version)

@@ -6,7 +6,6 @@ use std::sync::{Arc, OnceLock};
 
 use bailey_policy::{Judge, ReadAction};
 use bailey_protocol::path::{BranchName, RepoId, Revision};
-use tokio::runtime::Handle;
 
 use super::below::in_store;
 use crate::api_error::ApiError;
@@ -35,7 +34,7 @@ impl<'a> Unseen<'a> {
         repo: &'a RepoId,
         branch: &'a BranchName,
     ) -> Result<Option<Self>, ApiError> {
-        let judge = Handle::current().block_on(control.quiet_judge(caller))?;
+        let judge = control.wait(control.quiet_judge(caller))?;
         let unseen = Self { control, caller, judge, repo, root: repo.root(), branch, pace: control.pace(caller) };
         Ok(Some(unseen).filter(|unseen| unseen.judge.decides_below(ReadAction::Read) || unseen.hides(b"")))
     }

@@ -12,13 +12,12 @@ use bailey_protocol::id::{TenantId, VersionId};
 use bailey_protocol::path::{BranchName, RepoId};
 use bailey_protocol::quota::GcSummary;
 use bailey_tree::{GcReport, Keep, Store, Thoroughness};
-use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use super::decide::blocking;
 use super::purges;
 use crate::api_error::ApiError;
 use crate::control::Control;
+use crate::threads::blocking;
 
 /// Packs of a store in use beyond which they are merged without waiting for the next round.
 const MANY_PACKS: usize = 200;
@@ -109,6 +108,7 @@ pub(crate) async fn keep(control: Control, stop: CancellationToken) {
     let mut next_round = tokio::time::Instant::now() + config.tick;
     loop {
         tokio::select! {
+            biased;
             () = stop.cancelled() => return,
             () = tokio::time::sleep(config.tick) => {}
         }
@@ -125,7 +125,7 @@ pub(crate) async fn keep(control: Control, stop: CancellationToken) {
 /// Takes away what an earlier life left unfinished in the stores: whoever opens one does, and nobody may for long.
 async fn clear(control: &Control, stop: &CancellationToken) -> Result<(), ApiError> {
     let (trees, stop) = (control.trees().clone(), stop.clone());
-    blocking(move || {
+    blocking(control.threads(), move || {
         for repo in trees.all()?.into_iter().take_while(|_| !stop.is_cancelled()) {
             if let Err(error) = trees.store_even_shut(&repo) {
                 let error = ApiError::from(error);
@@ -145,13 +145,18 @@ async fn look(control: &Control, whole: bool, stop: &CancellationToken) -> Resul
     });
     control.upkeep().totals.failures.fetch_add(failures, Ordering::Relaxed);
     let trees = control.trees().clone();
-    let stores = if whole { blocking(move || Ok(trees.all()?)).await? } else { control.trees().in_use(MANY_PACKS) };
+    let stores = if whole {
+        blocking(control.threads(), move || Ok(trees.all()?)).await?
+    } else {
+        control.trees().in_use(MANY_PACKS)
+    };
     for repo in stores {
         if stop.is_cancelled() {
             return Ok(());
         }
         let (owner, id) = (control.clone(), repo.clone());
-        let done = blocking(move || if whole { round(&owner, &id) } else { merge(&owner, &id) }).await;
+        let done =
+            blocking(control.threads(), move || if whole { round(&owner, &id) } else { merge(&owner, &id) }).await;
         if let Err(error) = done {
             control.upkeep().totals.failures.fetch_add(1, Ordering::Relaxed);
             tracing::error!(tenant = %repo.tenant, %error, cause = error.cause_chain(), "a store could not be looked after");
@@ -242,7 +247,7 @@ fn retire(control: &Control, repo: &RepoId) -> Result<u64, ApiError> {
     };
     bailey_crash::point(Point::VersionsCounted);
     for batch in cut.expired.chunks(BATCH) {
-        Handle::current().block_on(control.db().expire_versions(repo, batch.to_vec()))?;
+        control.wait(control.db().expire_versions(repo, batch.to_vec()))?;
     }
     bailey_crash::point(Point::VersionsRefused);
     store.cut(&cut)?;
@@ -254,7 +259,6 @@ fn retire(control: &Control, repo: &RepoId) -> Result<u64, ApiError> {
 }
 
 fn drop_side_branches(control: &Control, store: &Store, oldest_ms: u64) -> Result<(), ApiError> {
-    let runtime = Handle::current();
     let lock = control.locks().of(store.id());
     let _held = lock.lock().unwrap_or_else(PoisonError::into_inner);
     let mut gone = 0_u64;
@@ -264,7 +268,7 @@ fn drop_side_branches(control: &Control, store: &Store, oldest_ms: u64) -> Resul
         }
         let (newest, _) = store.history(&head, "", 1, None)?;
         if newest.first().is_some_and(|version| version.time_ms < oldest_ms)
-            && runtime.block_on(control.db().drop_side_branch(store.id(), &branch, &head))?
+            && control.wait(control.db().drop_side_branch(store.id(), &branch, &head))?
         {
             gone += 1;
         }
@@ -278,5 +282,5 @@ fn drop_side_branches(control: &Control, store: &Store, oldest_ms: u64) -> Resul
 
 /// Every branch of a store. Blocks.
 pub(super) fn branches(control: &Control, repo: &RepoId) -> Result<Vec<(BranchName, VersionId)>, ApiError> {
-    Ok(Handle::current().block_on(control.db().branches_of(repo))?)
+    Ok(control.wait(control.db().branches_of(repo))?)
 }

@@ -4,6 +4,7 @@
 //! `BAILEY_LONG=1` has each fault at each call; without it they are at every 41st.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use bailey_protocol::api::{RunEvent, RunEventKind, RunResult};
 use bailey_protocol::node::Ending;
@@ -108,6 +109,17 @@ async fn prepared(disks: &Disks) -> (Disk<'_>, Ledger) {
     (disk, ledger)
 }
 
+/// That no index below `folder` is without its pack.
+fn indexes_have_packs(folder: &Path, when: &str) {
+    for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+        if path.is_dir() {
+            indexes_have_packs(&path, when);
+        } else if path.extension().is_some_and(|extension| extension == "idx") {
+            assert!(path.with_extension("pack").exists(), "{when}: {} is alone", path.display());
+        }
+    }
+}
+
 /// One life with one fault; whether it came to it.
 async fn one(prepared: &Disk<'_>, told: &Ledger, fault: Fault, at: u64, lasts: bool) -> bool {
     let name = format!("{fault:?} at {at}, lasting: {lasts}");
@@ -124,6 +136,7 @@ async fn one(prepared: &Disk<'_>, told: &Ledger, fault: Fault, at: u64, lasts: b
     assert_eq!(answer.status, 200, "{name}: {answer:?}");
     ledger.told("/tenants/acme/after", Some("after"), true);
     let lost = disk.without_power(at);
+    indexes_have_packs(lost.path(), &name);
     world.abandon().await;
     let world = World::at(lost.path()).await;
     ledger.check(&world.client("acme", "ana"), &format!("{name}, after the power went")).await;

@@ -13,6 +13,7 @@ use bailey_control::control::{Control, Parts};
 use bailey_control::db::Sqlite;
 use bailey_control::event_log::EventLogs;
 use bailey_control::node_link::StartGit;
+use bailey_control::threads::Threads;
 use bailey_policy::prove::Prover;
 use bailey_policy::{Entitlement, Policies, ServedTenants};
 use bailey_protocol::limits::Limits;
@@ -181,6 +182,7 @@ impl World {
             git: git_orders,
             clock: clock.clone(),
             rng: Rng::system(),
+            threads: Threads::of_runtime(),
             audit_signer: issuer.audit_signer(),
         };
         let control = Control::start(parts).await.map_err(|error| error.cause_chain())?;

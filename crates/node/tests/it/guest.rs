@@ -48,6 +48,7 @@ pub(crate) async fn play(socket: UnixStream, script: Script, written: Written) {
     let (die, mut died) = tokio::sync::mpsc::channel(1);
     loop {
         tokio::select! {
+            biased;
             stream = std::future::poll_fn(|cx| connection.poll_next_inbound(cx)) => match stream {
                 Some(Ok(stream)) => {
                     streams.spawn(serve(stream, Arc::clone(&script), Arc::clone(&written), Arc::clone(&again), die.clone()));

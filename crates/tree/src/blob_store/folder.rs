@@ -63,10 +63,11 @@ impl Folder {
         }
     }
 
-    fn remove_file(&self, name: &str) -> Result<(), TreeError> {
+    /// Whether there was one.
+    fn remove_file(&self, name: &str) -> Result<bool, TreeError> {
         match fs::remove_file(self.path.join(name)) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other.map_err(TreeError::storage("removing", name)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            other => other.map(|()| true).map_err(TreeError::storage("removing", name)),
         }
     }
 }
@@ -83,6 +84,11 @@ impl BlobStore for Folder {
         }
         bailey_crash::point(Point::ObjectsSynced);
         for (name, scratch) in files {
+            // INVARIANT: also when the power goes, an index is there only with its pack. One without would vouch for
+            // objects that nobody has, and whoever wrote them again would be told that they are there.
+            if name.part == Part::Index {
+                sync_folder(&self.path)?;
+            }
             scratch.publish(&self.path.join(name.to_string()))?;
             bailey_crash::point(Point::PackNamed);
         }
@@ -108,7 +114,11 @@ impl BlobStore for Folder {
     }
 
     fn remove(&self, name: &BlobName) -> Result<(), TreeError> {
-        self.remove_file(&name.to_string())
+        // INVARIANT: as in `put`, for whoever removes the index first.
+        if self.remove_file(&name.to_string())? && name.part == Part::Index {
+            sync_folder(&self.path)?;
+        }
+        Ok(())
     }
 
     /// Removes temporary files, and packs whose index was not published: nobody was told of those.

@@ -1,6 +1,6 @@
 //! Which packs to merge: so that few are left, and each byte is copied a few times at most.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use gix_hash::ObjectId;
 
@@ -14,10 +14,10 @@ const LEFT: usize = 20;
 const LARGE: u64 = 256 << 20;
 
 /// The packs to make one of; none when there are few.
-pub(super) fn choose<'a>(packs: impl Iterator<Item = &'a PackInfo>) -> HashSet<ObjectId> {
+pub(super) fn choose<'a>(packs: impl Iterator<Item = &'a PackInfo>) -> BTreeSet<ObjectId> {
     let mut packs: Vec<&PackInfo> = packs.filter(|info| info.bytes < LARGE).collect();
     if packs.len() <= MANY {
-        return HashSet::new();
+        return BTreeSet::new();
     }
     packs.sort_unstable_by_key(|info| info.bytes);
     let must = packs.len() - LEFT;

@@ -4,7 +4,7 @@
 //! searches whatever the number of packs; an object takes 48 bytes. A pack of [`LARGE_PACK`] objects or more is searched
 //! in its index on disk. Garbage collection merges small packs into large ones, so that memory does not grow with a store.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -159,8 +159,8 @@ impl Lookup {
     }
 
     /// Forgets packs whose objects are in another that was added, or not wanted any more.
-    pub(crate) fn remove(&mut self, gone: &HashSet<ObjectId>) {
-        let numbers: HashSet<u32> = (0..)
+    pub(crate) fn remove(&mut self, gone: &BTreeSet<ObjectId>) {
+        let numbers: BTreeSet<u32> = (0..)
             .zip(&self.packs)
             .filter_map(|(number, info)| info.filter(|info| gone.contains(&info.pack)).map(|_| number))
             .collect();

@@ -1,6 +1,6 @@
 //! What garbage collection needs of the objects: to look without being noticed, to copy, and to put packs in place of others.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
@@ -165,7 +165,7 @@ impl Objects {
     /// was changed, as somebody has come across an object that is in neither. `oldest` is the lease that the caller knows.
     pub(crate) fn replace(
         &self,
-        gone: &HashSet<ObjectId>,
+        gone: &BTreeSet<ObjectId>,
         copies: PackWriter,
         ripe: bool,
         oldest: u64,
@@ -190,11 +190,11 @@ impl Objects {
     /// Changes the look-up; `None` when it is not what the caller knows any more.
     fn swap(
         &self,
-        gone: &HashSet<ObjectId>,
+        gone: &BTreeSet<ObjectId>,
         new: Option<&Published>,
         ripe: bool,
         oldest: u64,
-    ) -> Result<Option<(Amount, Amount, HashSet<ObjectId>)>, TreeError> {
+    ) -> Result<Option<(Amount, Amount, BTreeSet<ObjectId>)>, TreeError> {
         let mut lookup = self.lookup.write().unwrap_or_else(PoisonError::into_inner);
         let Some(lookup) = lookup.as_mut() else { return Ok(None) };
         if ripe {
@@ -211,11 +211,11 @@ impl Objects {
         }
         // The same objects in the same order make the same pack.
         let same = |pack: &ObjectId| new.is_some_and(|new| new.pack == *pack);
-        let gone: HashSet<ObjectId> = gone.iter().copied().filter(|pack| !same(pack)).collect();
+        let gone: BTreeSet<ObjectId> = gone.iter().copied().filter(|pack| !same(pack)).collect();
         let leaving = lookup.packs().filter(|info| gone.contains(&info.pack)).map(PackInfo::amount);
         let removed = leaving.fold(Amount::default(), Amount::plus);
         let mut added = Amount::default();
-        lookup.remove(&gone);
+        // INVARIANT: first what may fail. What is in neither would be lost until the next start.
         if let Some(new) = new {
             let objects = u32::try_from(new.entries.len()).unwrap_or(u32::MAX);
             let info = PackInfo { pack: new.pack, objects, bytes: new.amount.bytes, born: 0 };
@@ -223,6 +223,7 @@ impl Objects {
                 added = new.amount;
             }
         }
+        lookup.remove(&gone);
         Ok(Some((removed, added, gone)))
     }
 

@@ -83,6 +83,7 @@ fn store(root: &Path, number: u64, fuse: i64) -> (Store, Arc<AtomicI64>) {
             Box::new(blobs),
             Arc::new(Caches::new()),
             Arc::new(Ledger::new(TenantQuota::UNLIMITED, Amount::default())),
+            crate::lease::Leases::new(std::time::Duration::ZERO),
             HashSet::new(),
         ),
         folder,

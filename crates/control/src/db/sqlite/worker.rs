@@ -1,4 +1,4 @@
-//! A thread that owns a connection and does jobs on it, in order.
+//! A thread that owns a connection and does jobs on it, in order. In a simulation whoever asks does its job itself.
 //!
 //! ```text
 //! wait ──job──▶ begin ──▶ each waiting job, in a savepoint of its own ──▶ commit (one fsync) ──▶ answer all ──▶ wait
@@ -7,7 +7,7 @@
 //! A job that fails is undone alone. A commit that fails answers its error to everybody in it, and nothing of it stays.
 //! What cannot be done in a transaction is done after the commit of those it waited with.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -41,8 +41,20 @@ struct Answer {
 /// A handle to the thread.
 #[derive(Debug)]
 pub(super) struct Worker {
-    jobs: Option<mpsc::Sender<Job>>,
+    to: To,
     thread: Option<JoinHandle<()>>,
+}
+
+/// Where jobs go.
+#[derive(Debug)]
+enum To {
+    Thread(mpsc::Sender<Job>),
+    /// No thread: each job is done where it is asked for, in a transaction of its own if it `writes`.
+    Here {
+        db: Mutex<Connection>,
+        writes: bool,
+    },
+    Nowhere,
 }
 
 impl Worker {
@@ -50,11 +62,7 @@ impl Worker {
         Self::start("db-writer", move |mut jobs| {
             let mut batch = Vec::with_capacity(BATCH);
             while jobs.blocking_recv_many(&mut batch, BATCH) > 0 {
-                let (alone, together): (Vec<Job>, Vec<Job>) = batch.drain(..).partition(|job| job.alone);
-                if !together.is_empty() {
-                    commit(&db, together);
-                }
-                alone.into_iter().for_each(|job| ((job.work)(Ok(&db)).send)(None));
+                carry_out(&db, batch.drain(..));
             }
         })
     }
@@ -73,7 +81,12 @@ impl Worker {
             .name(name.to_owned())
             .spawn(move || work(waiting))
             .map_err(|error| DbError::Storage { operation: "start the database", source: Arc::new(error) })?;
-        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+        Ok(Self { to: To::Thread(jobs), thread: Some(thread) })
+    }
+
+    /// Without a thread: for simulations.
+    pub(super) fn here(db: Connection, writes: bool) -> Self {
+        Self { to: To::Here { db: Mutex::new(db), writes }, thread: None }
     }
 
     /// Has `work` done on the thread.
@@ -113,12 +126,19 @@ impl Worker {
                 });
                 Answer { error, send }
             });
-            let jobs = self.jobs.as_ref().ok_or(DbError::Closed { operation })?;
-            match tokio::time::timeout(PATIENCE, jobs.send(Job { alone, work })).await {
-                Ok(Ok(())) => rx.await.unwrap_or(Err(DbError::Closed { operation })),
-                Ok(Err(_closed)) => Err(DbError::Closed { operation }),
-                Err(_elapsed) => Err(DbError::Busy { operation }),
+            match &self.to {
+                To::Thread(jobs) => match tokio::time::timeout(PATIENCE, jobs.send(Job { alone, work })).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_closed)) => return Err(DbError::Closed { operation }),
+                    Err(_elapsed) => return Err(DbError::Busy { operation }),
+                },
+                To::Here { db, writes } => {
+                    let job = Job { alone: alone || !writes, work };
+                    carry_out(&db.lock().unwrap_or_else(PoisonError::into_inner), [job]);
+                }
+                To::Nowhere => return Err(DbError::Closed { operation }),
             }
+            rx.await.unwrap_or(Err(DbError::Closed { operation }))
         })
     }
 }
@@ -126,7 +146,7 @@ impl Worker {
 impl Worker {
     /// Does what is queued, takes nothing more, and waits for the end of the thread.
     pub(super) fn stop(&mut self) {
-        drop(self.jobs.take());
+        self.to = To::Nowhere;
         if let Some(thread) = self.thread.take() {
             // A panic there was reported by its own thread.
             drop(thread.join());
@@ -138,6 +158,14 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+fn carry_out(db: &Connection, batch: impl IntoIterator<Item = Job>) {
+    let (alone, together): (Vec<Job>, Vec<Job>) = batch.into_iter().partition(|job| job.alone);
+    if !together.is_empty() {
+        commit(db, together);
+    }
+    alone.into_iter().for_each(|job| ((job.work)(Ok(db)).send)(None));
 }
 
 fn commit(db: &Connection, batch: Vec<Job>) {

@@ -13,9 +13,9 @@ use super::Source;
 use super::refusals::{broken_off, why};
 use crate::api_error::ApiError;
 use crate::control::Control;
-use crate::ops::decide::blocking;
 use crate::ops::git::{self, Access};
 use crate::pipe::{PipeWriter, pipe};
+use crate::threads::{blocking, reading};
 
 /// Has git unpack what the client sends, and the tree take in what comes of it; or says why the push is refused.
 pub(super) async fn unpack(
@@ -32,10 +32,10 @@ pub(super) async fn unpack(
         total_bytes: config.max_pushed_bytes,
         objects: config.max_push_objects,
     };
-    let (writer, mut reader) = pipe();
+    let (writer, reader) = pipe();
     let store = access.store.clone();
-    let feeding = blocking(move || Ok(feed(source, &to_git, config.max_push_bytes)));
-    let taking = blocking(move || Ok(store.take_in(&mut reader, &tips, &limits)));
+    let feeding = blocking(control.threads(), move || Ok(feed(source, &to_git, config.max_push_bytes)));
+    let taking = reading(control.threads(), reader, move |mut reader| Ok(store.take_in(&mut reader, &tips, &limits)));
     let (fed, ended, taken) = tokio::join!(feeding, forward(updates, writer), taking);
     match fed? {
         Ok(()) => {}
@@ -106,5 +106,5 @@ async fn forward(mut updates: mpsc::Receiver<GitUpdate>, writer: PipeWriter) -> 
 pub(super) async fn drain(control: &Control, mut source: Source) -> Result<(), ApiError> {
     let most = control.config().git.max_push_bytes;
     let drained = move || io::copy(&mut source.by_ref().take(most), &mut io::sink()).map(drop).map_err(broken_off);
-    blocking(drained).await
+    blocking(control.threads(), drained).await
 }

@@ -16,10 +16,10 @@ use bailey_protocol::api::identity::ForgottenAnswer;
 use bailey_protocol::id::{TenantId, UserId};
 use bailey_protocol::path::RepoId;
 
-use super::super::decide::blocking;
 use crate::api_error::{ApiError, ErrorKind};
 use crate::control::{Caller, Control, OperatorCaller};
 use crate::db::{AuditEntry, DbError, ForgetScope};
+use crate::threads::blocking;
 
 /// Times that it is tried whether nobody is at work for the user any more.
 const TRIES: usize = 200;
@@ -104,7 +104,7 @@ async fn carry_out(control: &Control, scope: ForgetScope, receipt: AuditEntry) -
     until(|| std::future::ready(Ok(runs.iter().all(|run| control.live().get(run).is_none())))).await?;
     let logs = control.logs().clone();
     let of = tenant.clone();
-    blocking(move || runs.iter().try_for_each(|run| Ok(logs.remove(&of, run)?))).await?;
+    blocking(control.threads(), move || runs.iter().try_for_each(|run| Ok(logs.remove(&of, run)?))).await?;
     remove_store(control, &RepoId { tenant: tenant.clone(), user: Some(user.clone()) }).await?;
     // What waits to be written is written now, so that it goes with the rest.
     control.write_decisions().await;
@@ -139,7 +139,7 @@ async fn carry_out(control: &Control, scope: ForgetScope, receipt: AuditEntry) -
 async fn remove_store(control: &Control, repo: &RepoId) -> Result<(), ApiError> {
     until(|| {
         let (of, repo) = (control.clone(), repo.clone());
-        blocking(move || {
+        blocking(control.threads(), move || {
             let lock = of.locks().of(&repo);
             let _held = lock.lock().unwrap_or_else(PoisonError::into_inner);
             of.forget_checkouts(&repo);
