@@ -22,7 +22,7 @@ fn refusal_on(folder: &Path) -> String {
     let mut jail = Jail::start_with(&config(data.path()), &format!("exec 2>{};", log.path().display()));
     let limits = Limits::default();
     let park = JailOp::Park { sandbox: new_sandbox(), template: fixture().digest.clone(), limits };
-    jail.send(park, &[]);
+    jail.send_if_there(park);
     let Some((reply, descriptors)) = jail.receive() else {
         assert_eq!(jail.wait_for_refusal(), Some(1));
         return std::fs::read_to_string(log.path()).unwrap();
