@@ -67,9 +67,9 @@ test: setup lint crash-points static ## Lint, and run every test
 	$(RUNNER) $(HASHES) cargo test -p bailey --locked --no-fail-fast
 
 soak: PROFILE := --release
-soak: crash-points build ## The tests' long forms, two hours or so; keeps what they tell in bench/results/soak.txt
+soak: crash-points build ## The tests' long forms, three hours or so; keeps what they tell in bench/results/soak.txt
 	@trap 'test -z "$(SUDO)" || $(SUDO) chown -R "$$(id -u):$$(id -g)" "$(CARGO_TARGET_DIR)"' EXIT
-	export BAILEY_LONG=1 BAILEY_SOAK_SECONDS=$${BAILEY_SOAK_SECONDS:-1800}
+	export BAILEY_LONG=1 BAILEY_SOAK_SECONDS=$${BAILEY_SOAK_SECONDS:-600}
 	$(SUDO) $(RELEASE)/bailey template prepare
 	cases() { $(RUNNER) $(HASHES) cargo test --release --locked "$$@" 2>&1 | tee /dev/stderr; }
 	{ cases -p bailey-tree --test it -- --nocapture --test-threads 1 long gc

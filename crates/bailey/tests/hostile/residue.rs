@@ -1,12 +1,16 @@
-//! R20, O6: after a thousand runs (`BAILEY_LONG=1`: five thousand), and after each way that a run can end, nothing is left.
+//! R20, O6: after a thousand runs (`BAILEY_LONG=1`: five thousand, then an hour of them), and after each way that a run can
+//! end, nothing is left.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::host::{self, Process, within};
 use crate::run::Order;
 use crate::server::{BRISK, Server, User, alone, cache, scratch};
+
+/// How long the long form goes on after its thousands.
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// Everything that a leak would make grow.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,7 +115,8 @@ pub(crate) fn ledger(server: &Server, user: &User) -> String {
 
 #[test]
 fn r20_a_thousand_runs_leave_nothing() {
-    let runs = if std::env::var_os("BAILEY_LONG").is_some() { 5000 } else { 1000 };
+    let long = std::env::var_os("BAILEY_LONG").is_some();
+    let runs = if long { 5000 } else { 1000 };
     let _guard = alone();
     let _prepared = crate::server::shared();
     let (server, own) = server_of_its_own("residue", BRISK);
@@ -168,6 +173,31 @@ fn r20_a_thousand_runs_leave_nothing() {
     assert!(flat, "after {runs} runs: {:#?}", before.differences(&last));
     let grown = (server.jail.resident().saturating_sub(memory.0), server.serve().resident().saturating_sub(memory.1));
     assert!(grown.0 < 4 << 20 && grown.1 < 48 << 20, "memory grew by {grown:?} bytes");
+    if long {
+        let (begun, memory) = (Instant::now(), (server.jail.resident(), server.serve().resident()));
+        let mut done = 60 + runs;
+        while begun.elapsed() < HOUR {
+            mixed(done, done + 150);
+            done += 150;
+            // An hour at the host's pace, not a race.
+            std::thread::sleep(Duration::from_secs(5));
+        }
+        assert!(settle(), "the hour's last runs do not end");
+        let flat = within(Duration::from_secs(10), || {
+            last = Residue::of(&server, &ledger, &own);
+            last.counts.insert("checkouts".to_owned(), before.counts["checkouts"]);
+            last == before
+        });
+        let kib = |now: u64, before: u64| now.saturating_sub(before) >> 10;
+        let (jail, serve) = (kib(server.jail.resident(), memory.0), kib(server.serve().resident(), memory.1));
+        println!(
+            "{} s: {} runs, {jail} KiB more in the jail and {serve} in the server",
+            HOUR.as_secs(),
+            done - runs - 60
+        );
+        assert!(flat, "after an hour: {:#?}", before.differences(&last));
+        assert!(jail < 4 << 10 && serve < 48 << 10, "memory grew by {jail} and {serve} KiB");
+    }
     let temporary = std::fs::read_dir("/tmp").unwrap().filter_map(Result::ok);
     let ours: Vec<_> = temporary
         .map(|entry| entry.file_name())
