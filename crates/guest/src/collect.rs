@@ -16,7 +16,7 @@ use bailey_sys::descriptors::inherit;
 
 mod layer;
 mod output;
-mod walk;
+pub(crate) mod walk;
 
 /// Collects from the inherited descriptors.
 ///
@@ -33,7 +33,8 @@ pub fn main() -> anyhow::Result<()> {
     collect(layers, output)
 }
 
-fn collect(layers: walk::Layers, output: OwnedFd) -> anyhow::Result<()> {
+/// Writes the change stream of these layers.
+pub(crate) fn collect(layers: walk::Layers, output: OwnedFd) -> anyhow::Result<()> {
     let disk = rustix::fs::fstatvfs(&layers.upper).context("ask for the size of the upper layer's file system")?;
     let mut output = output::Output::new(output, disk.f_blocks.saturating_mul(disk.f_frsize));
     let result = walk::walk(&layers, &mut output);

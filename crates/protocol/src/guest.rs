@@ -4,11 +4,17 @@
 //! client, the guest the server; either side opens streams. Each stream begins with one [`StreamTarget`] line.
 //! Behind `agent` the guest speaks HTTP/1.1: E2B's envd API (`process.Process`, `filesystem.Filesystem`, `/files`,
 //! `/health`, `/metrics`, `/envs`), and `POST /init` with an [`InitRequest`], which only the node may reach.
+//!
+//! A guest that is the first program of a machine of its own, where no jail mounts anything from outside, is told and
+//! asked more: `POST /claim` with a [`MachineClaim`], then one `slice` stream for each mount, then `/init`; at the end
+//! `POST /stop`, answered by [`StopFacts`](crate::jail::StopFacts), then one `collect` stream for each writable mount.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::jail::CageMount;
+use crate::limits::Limits;
 use crate::path::SandboxPath;
 
 /// Generation of this protocol. Sent in [`InitRequest`]; a guest of another generation refuses.
@@ -29,6 +35,10 @@ pub const COLLECT_LOWER_FD: i32 = 6;
 pub const SUDO_SOCKET: &str = "/run/bailey/sudo.sock";
 /// Longest stream header line, newline included.
 pub const MAX_STREAM_HEADER: usize = 32;
+/// Name of the virtio-serial port that carries the stream into a machine.
+pub const PORT_NAME: &str = "bailey";
+/// Fewest random bytes in a [`MachineClaim`].
+pub const MIN_ENTROPY: usize = 64;
 /// Where the jail mounts the agent's own binary, inside the sandbox; the shim links there.
 pub const AGENT_PATH: &str = "/run/bailey/agent";
 
@@ -41,7 +51,17 @@ pub enum StreamTarget {
     Tcp(u16),
     /// Opened by the guest: bytes to the egress proxy.
     Egress,
+    /// After `/claim`: the content of the mount of this number, as a change stream ([`crate::change`]) of folders, files
+    /// and links. The guest answers with one line, [`SLICE_TAKEN`] or [`SLICE_FAILED`] and a reason.
+    Slice(u32),
+    /// After `/stop`: the guest sends what changed below the writable mount of this number, as a change stream.
+    Collect(u32),
 }
+
+/// Answer to a `slice` stream that was taken, without its newline.
+pub const SLICE_TAKEN: &str = "ok";
+/// What an answer to a `slice` stream begins with that was not.
+pub const SLICE_FAILED: &str = "failed ";
 
 impl StreamTarget {
     /// The header line, newline included.
@@ -51,6 +71,8 @@ impl StreamTarget {
             Self::Agent => "agent\n".to_owned(),
             Self::Tcp(port) => format!("tcp:{port}\n"),
             Self::Egress => "egress\n".to_owned(),
+            Self::Slice(number) => format!("slice:{number}\n"),
+            Self::Collect(number) => format!("collect:{number}\n"),
         }
     }
 
@@ -61,13 +83,48 @@ impl StreamTarget {
             "agent" => Some(Self::Agent),
             "egress" => Some(Self::Egress),
             other => {
-                let digits = other.strip_prefix("tcp:")?;
-                let plain =
-                    !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) && !digits.starts_with('0');
-                plain.then(|| digits.parse().ok().map(Self::Tcp)).flatten()
+                let (kind, digits) = other.split_once(':')?;
+                let plain = digits == "0" || (!digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit()));
+                let number: u32 = plain.then(|| digits.parse().ok()).flatten()?;
+                match kind {
+                    "tcp" => u16::try_from(number).ok().filter(|port| *port != 0).map(Self::Tcp),
+                    "slice" => Some(Self::Slice(number)),
+                    "collect" => Some(Self::Collect(number)),
+                    _ => None,
+                }
             }
         }
     }
+}
+
+/// Body of `POST /claim`, once per machine and before anything of a tenant is in it. A machine may be the copy of
+/// another one, down to the last bit of its memory: this makes it a machine of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MachineClaim {
+    /// [`GENERATION`] of the node.
+    pub generation: u32,
+    /// Wall clock, in nanoseconds since 1970.
+    pub now_ns: u64,
+    /// Random bytes for the kernel as base64, [`MIN_ENTROPY`] of them or more; no other machine gets the same.
+    pub entropy: String,
+    /// Host name.
+    pub hostname: String,
+    /// Content of `/etc/machine-id`: 32 hex digits.
+    pub machine_id: String,
+    /// What the kernel's `boot_id` says from now on: a UUID.
+    pub boot_id: String,
+    /// What the code may use.
+    pub limits: Limits,
+    /// Where slices will be, in the order of their numbers.
+    pub mounts: Vec<CageMount>,
+}
+
+/// Answer to `POST /claim`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MachineClaimed {
+    /// What is in force from now on, for the run's `started` event.
+    pub fences: Vec<String>,
 }
 
 /// Body of `POST /init`, once per sandbox, after the claim's mounts are in place and before any exec.
@@ -99,10 +156,12 @@ mod tests {
 
     #[test]
     fn targets_round_trip_and_odd_ports_are_refused() {
-        for target in [StreamTarget::Agent, StreamTarget::Tcp(8080), StreamTarget::Egress] {
+        let numbered = [StreamTarget::Tcp(8080), StreamTarget::Slice(0), StreamTarget::Collect(15)];
+        for target in [StreamTarget::Agent, StreamTarget::Egress].into_iter().chain(numbered) {
             assert_eq!(StreamTarget::parse(target.to_line().trim_end()), Some(target));
         }
-        for bad in ["tcp:", "tcp:0", "tcp:65536", "tcp:+1", "tcp:080", "Agent", "", "tcp:80 "] {
+        let ports = ["tcp:", "tcp:0", "tcp:65536", "tcp:+1", "tcp:080", "tcp:80 "];
+        for bad in ports.into_iter().chain(["Agent", "", "slice:", "slice:01", "slice:-1", "collect:4294967296"]) {
             assert_eq!(StreamTarget::parse(bad), None, "{bad}");
         }
     }

@@ -5,6 +5,7 @@
 
 pub mod child;
 pub mod descriptors;
+pub mod entropy;
 pub mod exec;
 pub mod landlock;
 pub mod loopdev;

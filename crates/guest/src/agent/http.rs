@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use super::connect::{Answer, Code, RpcError, empty_answer, json_answer};
 use super::{Agent, facts, init};
 use crate::exec::identity::User;
-use crate::{exec, files};
+use crate::{exec, files, machine};
 
 /// Time between signs of life on an idle stream, unless the caller names another.
 const KEEPALIVE: Duration = Duration::from_secs(90);
@@ -50,6 +50,10 @@ async fn answer(agent: &Rc<Agent>, request: Request<Incoming>) -> Answer {
     match (&parts.method, path) {
         (&Method::GET, "/health") => return empty_answer(StatusCode::NO_CONTENT),
         (&Method::POST, "/init") => return init::init(agent, body).await.unwrap_or_else(RpcError::into_answer),
+        (&Method::POST, "/claim") => {
+            return machine::claim::claim(agent, body).await.unwrap_or_else(RpcError::into_answer);
+        }
+        (&Method::POST, "/stop") => return machine::stop::stop(agent).await.unwrap_or_else(RpcError::into_answer),
         _ => {}
     }
     let Some(settings) = agent.settings.get() else {

@@ -11,6 +11,7 @@ use rustix::fs::{CWD, Mode, OFlags};
 use super::connect::{Answer, Code, RpcError, json_answer, read_unary};
 use super::{Agent, Settings};
 use crate::exec::filter;
+use crate::machine::Machine;
 use crate::sudo;
 
 pub(super) async fn init(agent: &Rc<Agent>, body: Incoming) -> Result<Answer, RpcError> {
@@ -23,6 +24,9 @@ pub(super) async fn init(agent: &Rc<Agent>, body: Incoming) -> Result<Answer, Rp
         return Err(RpcError::new(Code::AlreadyExists, "the sandbox is initialised already"));
     }
     crate::exec::environment::check(&request.env)?;
+    if let Some(machine) = &agent.machine {
+        machine.mount_slices()?;
+    }
     let abi = restrict(agent, &request)?;
     sudo::server::listen(agent, request.root)?;
     let settings = Settings { env: request.env, root: request.root, open_files: u64::from(request.open_files) };
@@ -63,6 +67,9 @@ fn restrict(agent: &Agent, request: &InitRequest) -> Result<i32, RpcError> {
         // Not in any path of the sandbox, so PID 1's alone.
         Grant { beneath: agent.cgroups.folder(), rights: Rights::All },
     ];
+    // As unreachable by path.
+    let layers = agent.machine.iter().flat_map(Machine::layers);
+    grants.extend(layers.map(|beneath| Grant { beneath, rights: Rights::All }));
     grants.extend(granted.iter().map(|(folder, rights)| Grant { beneath: folder.as_fd(), rights: *rights }));
     landlock::restrict(&grants).map_err(|e| fail("restrict", &e))
 }

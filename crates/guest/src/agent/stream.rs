@@ -1,6 +1,5 @@
 //! The one duplex stream to the node: yamux over it, and what each stream in it is for.
 
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use anyhow::Context;
@@ -9,21 +8,33 @@ use bailey_protocol::limits::{MAX_STREAMS, STREAM_WINDOW};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, copy_bidirectional};
-use tokio::net::{TcpStream, UnixStream};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt, TokioAsyncReadCompatExt};
 
 use super::{Agent, http};
+use crate::descriptor::Duplex;
+use crate::machine;
 
-type Stream = Compat<yamux::Stream>;
+/// One stream of the many in the node's.
+pub(crate) type Stream = Compat<yamux::Stream>;
 
 /// Longest time until a stream has said what it is for.
 const HEADER_TIME: Duration = Duration::from_secs(10);
 
-/// Serves until the stream ends, which is the end of the sandbox.
-pub(super) async fn serve(agent: &Rc<Agent>, stream: OwnedFd) -> anyhow::Result<()> {
-    rustix::io::ioctl_fionbio(&stream, true).context("make the stream non-blocking")?;
-    let stream = UnixStream::from_std(stream.into()).context("watch the stream")?;
+/// Serves until the stream ends, which is the end of the sandbox. Only a machine that knows no tenant yet waits for the
+/// node to come back: it may have been saved meanwhile.
+pub(super) async fn serve_all(agent: &Rc<Agent>, mut stream: Duplex) -> anyhow::Result<()> {
+    loop {
+        let served = serve(agent, &mut stream).await;
+        match &agent.machine {
+            Some(machine) if machine.waits_for_the_node() => stream.peer().await,
+            _ => return served,
+        }
+    }
+}
+
+async fn serve(agent: &Rc<Agent>, stream: &mut Duplex) -> anyhow::Result<()> {
     let mut config = yamux::Config::default();
     config.set_max_num_streams(MAX_STREAMS).set_max_connection_receive_window(Some(STREAM_WINDOW));
     let mut connection = yamux::Connection::new(stream.compat(), config, yamux::Mode::Server);
@@ -49,6 +60,8 @@ async fn handle(agent: Rc<Agent>, mut stream: Stream) {
         StreamTarget::Tcp(port) => relay(stream, port).await,
         // Opened by the guest only.
         StreamTarget::Egress => {}
+        StreamTarget::Slice(number) => machine::slice::receive(&agent, number, stream).await,
+        StreamTarget::Collect(number) => machine::collect::send(&agent, number, stream).await,
     }
 }
 

@@ -13,13 +13,13 @@ use super::layer;
 use super::output::Output;
 
 /// The layers of one mount.
-pub(super) struct Layers {
+pub(crate) struct Layers {
     /// What was written.
-    pub(super) upper: OwnedFd,
+    pub(crate) upper: OwnedFd,
     /// What the code saw at the end.
-    pub(super) merged: OwnedFd,
+    pub(crate) merged: OwnedFd,
     /// What it saw at the start.
-    pub(super) lower: OwnedFd,
+    pub(crate) lower: OwnedFd,
 }
 
 /// Why the stream cannot be completed.

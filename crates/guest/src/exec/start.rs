@@ -29,6 +29,7 @@ use super::service::{ProcessConfig, PtySize};
 use crate::agent::Agent;
 use crate::agent::connect::{Code, RpcError, end_of_stream, envelope, invalid};
 use crate::descriptor::watch;
+use crate::machine::Machine;
 
 /// What to start.
 #[derive(Debug)]
@@ -188,6 +189,9 @@ pub struct Launch<'a> {
 /// # Errors
 /// When sizes are over their limits, the user may not start anything, or the fork fails.
 pub fn launch(agent: &Agent, launch: &Launch<'_>) -> Result<Child, RpcError> {
+    if agent.machine.as_ref().is_some_and(Machine::is_stopped) {
+        return Err(RpcError::new(Code::FailedPrecondition, "the sandbox is stopped"));
+    }
     let settings = agent.settings.get().ok_or_else(|| invalid("the sandbox is not initialised"))?;
     let bytes: usize = launch.arguments.iter().chain(&launch.environment).map(|text| text.len() + 1).sum();
     if launch.arguments.len() > MAX_ARGS || bytes > 2 * MAX_ARGS_BYTES {

@@ -15,7 +15,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use crate::guest::{binary, required};
 
 /// One record, in words: kind, path, and what else there is to say.
-type Record = (char, String, String);
+pub(crate) type Record = (char, String, String);
 
 /// An overlay over a tmpfs, taken down when dropped.
 struct Overlay {
@@ -77,7 +77,8 @@ impl Drop for Overlay {
     }
 }
 
-fn decode(bytes: &[u8]) -> Vec<Record> {
+/// The records of a whole stream.
+pub(crate) fn decode(bytes: &[u8]) -> Vec<Record> {
     let mut rest = bytes.strip_prefix(MAGIC).unwrap();
     let mut records = Vec::new();
     loop {

@@ -1,5 +1,6 @@
 //! Starting a guest, and talking to it.
 
+use std::ops::Deref;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -48,11 +49,24 @@ os.execve("/run/bailey/agent", ["bailey-guest", "init"], {{}})'"#
     )
 }
 
+/// The node's end of a guest's stream.
+pub(crate) struct Client {
+    open: mpsc::Sender<oneshot::Sender<Stream>>,
+}
+
 /// A running guest; everything of it ends when this is dropped.
 pub(crate) struct Guest {
     process: Child,
-    open: mpsc::Sender<oneshot::Sender<Stream>>,
+    client: Client,
     pub(crate) cgroup: PathBuf,
+}
+
+impl Deref for Guest {
+    type Target = Client;
+
+    fn deref(&self) -> &Client {
+        &self.client
+    }
 }
 
 /// Where this machine has its cgroup 2 mount.
@@ -71,50 +85,14 @@ pub(crate) fn required() {
     assert!(rustix::process::geteuid().is_root() && cgroup2().is_some(), "needs root and a cgroup 2 mount");
 }
 
-impl Guest {
-    /// A parked guest.
-    pub(crate) fn park() -> Self {
-        Self::park_by(PLAIN)
-    }
-
-    /// A parked guest that cannot use `clone3`.
-    pub(crate) fn park_without_clone3() -> Self {
-        Self::park_by(&refusing(435, None, 38))
-    }
-
-    /// A parked guest for which a call is answered by "not permitted".
-    pub(crate) fn park_refusing(number: i64, first: Option<u32>) -> Self {
-        Self::park_by(&refusing(number, first, 1))
-    }
-
-    fn park_by(last: &str) -> Self {
-        static NUMBER: AtomicU32 = AtomicU32::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let cgroup = cgroup2().unwrap().join(format!("bailey-guest-test-{}-{number}", std::process::id()));
-        std::fs::create_dir(&cgroup).unwrap();
-        let folder = std::fs::File::open(&cgroup).unwrap();
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let process = Command::new("unshare")
-            .args(["--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"])
-            .args(["sh", "-c", &format!("{}{last}", CAGE.trim_end())])
-            .arg(binary())
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(Stdio::from(OwnedFd::from(folder)))
-            .spawn()
-            .unwrap();
-        ours.set_nonblocking(true).unwrap();
-        let stream = tokio::net::UnixStream::from_std(ours).unwrap();
+impl Client {
+    /// Takes the stream over.
+    pub(crate) fn new(stream: UnixStream) -> Self {
+        stream.set_nonblocking(true).unwrap();
+        let stream = tokio::net::UnixStream::from_std(stream).unwrap();
         let (open, requests) = mpsc::channel(8);
         tokio::spawn(drive(stream, requests));
-        Self { process, open, cgroup }
-    }
-
-    /// A guest after `/init`.
-    pub(crate) async fn start(root: bool) -> Self {
-        let guest = Self::park();
-        let answer = guest.post("/init", &init_request(root)).await;
-        assert_eq!(answer.status(), 200, "{:?}", answer.into_body());
-        guest
+        Self { open }
     }
 
     pub(crate) async fn stream(&self, header: &str) -> Stream {
@@ -176,6 +154,49 @@ impl Guest {
         let start = json!({ "process": { "cmd": "/bin/bash", "args": ["-c", script] }, "stdin": false });
         let basic = format!("Basic {}", base64::engine::general_purpose::STANDARD.encode(format!("{user}:")));
         self.start_exec(&start, &[("authorization", &basic)]).await.outcome().await
+    }
+}
+
+impl Guest {
+    /// A parked guest.
+    pub(crate) fn park() -> Self {
+        Self::park_by(PLAIN)
+    }
+
+    /// A parked guest that cannot use `clone3`.
+    pub(crate) fn park_without_clone3() -> Self {
+        Self::park_by(&refusing(435, None, 38))
+    }
+
+    /// A parked guest for which a call is answered by "not permitted".
+    pub(crate) fn park_refusing(number: i64, first: Option<u32>) -> Self {
+        Self::park_by(&refusing(number, first, 1))
+    }
+
+    fn park_by(last: &str) -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let cgroup = cgroup2().unwrap().join(format!("bailey-guest-test-{}-{number}", std::process::id()));
+        std::fs::create_dir(&cgroup).unwrap();
+        let folder = std::fs::File::open(&cgroup).unwrap();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let process = Command::new("unshare")
+            .args(["--mount", "--pid", "--net", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc"])
+            .args(["sh", "-c", &format!("{}{last}", CAGE.trim_end())])
+            .arg(binary())
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(Stdio::from(OwnedFd::from(folder)))
+            .spawn()
+            .unwrap();
+        Self { process, client: Client::new(ours), cgroup }
+    }
+
+    /// A guest after `/init`.
+    pub(crate) async fn start(root: bool) -> Self {
+        let guest = Self::park();
+        let answer = guest.post("/init", &init_request(root)).await;
+        assert_eq!(answer.status(), 200, "{:?}", answer.into_body());
+        guest
     }
 
     /// The groups below the guest's own.

@@ -11,4 +11,5 @@ mod fences;
 mod files;
 mod filter;
 mod guest;
+mod machine;
 mod sudo;

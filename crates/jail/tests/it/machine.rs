@@ -13,13 +13,17 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use archive::Archive;
+use archive::{Archive, libraries};
 
 use crate::harness::fixture;
 
 /// Tests that stay outside: those that measure time, which the machine distorts, those of the server's half, which
 /// take a Python, that which reads the source, this one, and those that run apart.
 const OUTSIDE: [&str; 5] = ["absent::", "budget::", "server::", "fences::g01_no_fence_of_the_source", "machine::"];
+
+/// Modules that the jail's file systems take, in an order in which they load.
+const MODULES: [&str; 4] =
+    ["lib/libcrc32c.ko", "fs/erofs/erofs.ko", "fs/overlayfs/overlay.ko", "drivers/block/loop.ko"];
 
 /// How long the machine may take, its kernel's start included.
 const PATIENCE: Duration = Duration::from_secs(240);
@@ -71,7 +75,7 @@ fn g01_a_kernel_that_was_started_without_a_part_is_refused_by_its_name() {
 /// Runs this test binary in the machine, once for each list of arguments; what came over the serial line. Words for
 /// the kernel that it does not know become the environment of the first program.
 fn run(words: &str, tests: &[&str]) -> String {
-    let kernel = kernel::kernel();
+    let kernel = kernel::kernel(&MODULES);
     let folder = tempfile::TempDir::new().unwrap();
     let initramfs = folder.path().join("initramfs");
     std::fs::write(&initramfs, files(&kernel, tests).finish()).unwrap();
@@ -100,17 +104,25 @@ fn files(kernel: &kernel::Kernel, tests: &[&str]) -> Archive {
         files.copy_to(module, &Path::new("modules").join(module.file_name().unwrap()));
     }
     for program in [Path::new(env!("CARGO_BIN_EXE_bailey-jail")), &std::env::current_exe().unwrap()] {
-        files.program(program);
+        add_program(&mut files, program);
     }
     // Theirs know more than busybox's.
     for program in ["/usr/bin/setpriv", "/usr/bin/unshare", "/usr/sbin/mkfs.ext4"] {
-        files.program(Path::new(program));
+        add_program(&mut files, Path::new(program));
     }
     files.copy_to(&fixture().guest, Path::new("fixture/guest"));
     files.copy_to(&fixture().image, Path::new("fixture/image"));
     files.file(Path::new("init"), 0o755, INIT.as_bytes());
     files.file(Path::new("tests"), 0o644, script(kernel, tests).as_bytes());
     files
+}
+
+/// A program of the host with the libraries that it loads.
+fn add_program(files: &mut Archive, path: &Path) {
+    files.copy(path);
+    for library in libraries(path) {
+        files.copy(&library);
+    }
 }
 
 /// The first program. The initramfs itself cannot be left by `pivot_root`, so the tests run in a mount above it.

@@ -45,16 +45,6 @@ impl Archive {
         self.copy_to(path, path);
     }
 
-    /// A program of the host with the libraries that it loads.
-    pub(super) fn program(&mut self, path: &Path) {
-        self.copy(path);
-        let output = Command::new("ldd").arg(path).output().unwrap();
-        let listing = String::from_utf8(output.stdout).unwrap();
-        for library in listing.split_whitespace().filter(|word| word.starts_with('/')) {
-            self.copy(Path::new(library));
-        }
-    }
-
     pub(super) fn finish(mut self) -> Vec<u8> {
         self.entry(Path::new("TRAILER!!!"), 0, &[]);
         self.bytes
@@ -80,4 +70,11 @@ impl Archive {
     fn pad(&mut self) {
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }
+}
+
+/// What a program of the host loads; nothing for a static one.
+pub(super) fn libraries(program: &Path) -> Vec<PathBuf> {
+    let output = Command::new("ldd").arg(program).output().unwrap();
+    let listing = String::from_utf8(output.stdout).unwrap();
+    listing.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect()
 }

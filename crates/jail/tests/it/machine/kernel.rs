@@ -1,14 +1,10 @@
-//! Debian's cloud kernel, from its package.
+//! Debian's cloud kernel, from its package. Other crates' tests include this file, and the archive beside it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// What stands for the newest one.
 const NEWEST: &str = "linux-image-cloud-amd64";
-
-/// Modules that the jail's file systems take, in an order in which they load.
-const MODULES: [&str; 4] =
-    ["lib/libcrc32c.ko", "fs/erofs/erofs.ko", "fs/overlayfs/overlay.ko", "drivers/block/loop.ko"];
 
 /// A kernel that was unpacked.
 #[derive(Debug)]
@@ -17,8 +13,9 @@ pub(super) struct Kernel {
     pub(super) modules: Vec<PathBuf>,
 }
 
-/// Downloads and unpacks the kernel unless that was done.
-pub(super) fn kernel() -> Kernel {
+/// Downloads and unpacks the kernel unless that was done. The modules are named below the kernel's own folder of them, in
+/// an order in which they load.
+pub(super) fn kernel(modules: &[&str]) -> Kernel {
     let (package, version) = newest().unwrap_or_else(|| {
         run(Command::new("apt-get").args(["update", "-qq"]));
         newest().unwrap_or_else(|| panic!("no package `{NEWEST}`: this test needs Debian's archive"))
@@ -38,8 +35,8 @@ pub(super) fn kernel() -> Kernel {
     }
     let release = package.strip_prefix("linux-image-").unwrap();
     let lib = if home.join("usr/lib/modules").exists() { "usr/lib/modules" } else { "lib/modules" };
-    let modules = MODULES.map(|name| unpacked(&home.join(lib).join(release).join("kernel").join(name)));
-    Kernel { image: home.join(format!("boot/vmlinuz-{release}")), modules: modules.into() }
+    let modules = modules.iter().map(|name| unpacked(&home.join(lib).join(release).join("kernel").join(name)));
+    Kernel { image: home.join(format!("boot/vmlinuz-{release}")), modules: modules.collect() }
 }
 
 /// A module; those of newer releases are compressed.
