@@ -78,6 +78,7 @@ pub(crate) fn on<T>(
         guest_binary: binaries.guest.clone(),
         guest_sha256: binaries.guest_sha256.clone(),
         templates: vec![TemplateImage { digest: template.digest.clone(), image: template.image.clone() }],
+        images: Vec::new(),
         large_disks: None,
         server: None,
     };

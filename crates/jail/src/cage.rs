@@ -22,6 +22,7 @@ pub(crate) mod filter;
 pub(crate) mod layers;
 pub(crate) mod park;
 pub(crate) mod posture;
+pub(crate) mod program;
 pub(crate) mod timens;
 pub(crate) mod userns;
 
@@ -36,12 +37,14 @@ use crate::uids::Base;
 use claim::Slice;
 use disk::Disk;
 use facts::Facts;
+use program::Running;
 
 /// Where a cage is in its life.
 #[derive(Debug)]
 pub(crate) enum Phase {
-    /// PID 1 builds its root. Holds the `Park` request, the jail's end of the pair, the host's end of the stream.
-    Building { request: u64, report: OwnedFd, stream: OwnedFd },
+    /// PID 1 builds its root. Holds the `Park` or `Launch` request, the jail's end of the pair, the host's end of the
+    /// guest's stream if it becomes one.
+    Building { request: u64, report: OwnedFd, stream: Option<OwnedFd> },
     /// Waiting for a tenant.
     Parked,
     /// Runs a tenant's code.
@@ -61,6 +64,8 @@ pub(crate) struct Cage {
     pub(crate) sandbox: SandboxId,
     /// Where it is in its life.
     pub(crate) phase: Phase,
+    /// What is in it, unless that is the guest.
+    pub(crate) program: Option<Running>,
     /// Whose CPU time it takes, once it was claimed.
     pub(crate) share: Option<ShareTag>,
     /// Its host uids.
@@ -94,8 +99,8 @@ pub(crate) struct Parts {
     pub(crate) root: OwnedFd,
     /// Its user namespace.
     pub(crate) userns: OwnedFd,
-    /// Maps owners on disk to the cage's user.
-    pub(crate) slice_userns: OwnedFd,
+    /// Maps owners on disk to the cage's user; nothing where no slice can be.
+    pub(crate) slice_userns: Option<OwnedFd>,
     /// Its mount namespace, while PID 1 lives.
     pub(crate) mounts: Option<OwnedFd>,
     /// Its slices, in the order of the claim.

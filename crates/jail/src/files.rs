@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{Dir, Mode, OFlags, open, openat};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
@@ -22,6 +22,19 @@ pub(crate) fn write(dir: impl AsFd, name: impl Arg, value: &str) -> Result<(), E
     let file = openat(dir, name, OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
     let written = rustix::io::write(&file, value.as_bytes())?;
     if written == value.len() { Ok(()) } else { Err(Errno::IO) }
+}
+
+/// Names of everything in a folder.
+pub(crate) fn names(path: &str) -> Result<Vec<String>, Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut names = Vec::new();
+    for entry in Dir::new(open(path, flags, Mode::empty())?)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if name != "." && name != ".." {
+            names.push(name);
+        }
+    }
+    Ok(names)
 }
 
 /// Reads a whole file as text.

@@ -30,14 +30,21 @@ use removal::Remains;
 /// Most cages at one time, those that are being removed included.
 const MAX_CAGES: usize = 1000;
 
+/// What is mounted for cages to start from.
+#[derive(Debug)]
+pub(crate) struct Images {
+    pub(crate) templates: BTreeSet<TemplateDigest>,
+    /// With programs that isolate by themselves.
+    pub(crate) programs: BTreeSet<TemplateDigest>,
+}
+
 /// All cages.
 #[derive(Debug)]
 pub(crate) struct Fleet {
     pub(crate) shop: Workshop,
     pub(crate) poller: Poller,
     pub(crate) ledger: Ledger,
-    /// Templates that are mounted.
-    pub(crate) templates: BTreeSet<TemplateDigest>,
+    pub(crate) images: Images,
     /// Where the host's jails share out uid chunks.
     pub(crate) uid_folder: OwnedFd,
     chunks: Vec<Chunk>,
@@ -61,14 +68,14 @@ impl Fleet {
         shop: Workshop,
         poller: Poller,
         ledger: Ledger,
-        templates: BTreeSet<TemplateDigest>,
+        images: Images,
         (uid_folder, disks): (OwnedFd, Option<Disks>),
     ) -> Self {
         Self {
             shop,
             poller,
             ledger,
-            templates,
+            images,
             uid_folder,
             chunks: Vec::new(),
             ranges: Ranges::default(),

@@ -4,7 +4,8 @@
 //!  /proc                 a fresh one, fully visible, so that cages may mount theirs
 //!  /dev                  read-only tmpfs: six nodes, links, mount points; every cage gets one of its own
 //!  /fixed                read-only tmpfs: agent (the guest binary), file and folder (empty, for masks)
-//!  /templates/{digest}   the mounted images
+//!  /templates/{digest}   the mounted images of templates
+//!  /images/{digest}      those of programs that isolate by themselves
 //!  /cgroup/…             own instances of the hierarchies
 //!  /root                 where a cage's root is attached before it becomes the root
 //!  /layers               see `cage::layers`
@@ -75,27 +76,36 @@ fn verify_root() -> Result<(), Errno> {
 ///
 /// # Errors
 /// When the kernel refuses a step.
-pub(crate) fn build(agent: &[u8], templates: &[Template], server: &[(&str, OwnedFd)]) -> Result<(), JailFault> {
+pub(crate) fn build(
+    agent: &[u8],
+    (templates, images): (&[Template], &[Template]),
+    server: &[(&str, OwnedFd)],
+) -> Result<(), JailFault> {
     let step = "build the jail's own root";
     let root = tmpfs(&[("mode", "0755")], INERT).or_fence(step)?;
     // Any folder will do to attach it: this namespace is the jail's own.
     let attach = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
     move_mount(&root, "", CWD, "/proc", attach).or_fence(step)?;
-    for name in ["proc", "dev", "fixed", "templates", "cgroup", "root", "layers", "server"] {
+    for name in ["proc", "dev", "fixed", "templates", "images", "cgroup", "root", "layers", "server"] {
         folder(&root, name).or_fence(step)?;
     }
     let proc = fresh("proc", &[], INERT).or_fence("mount the jail's own /proc")?;
     place(&proc, &root, "proc").or_fence("mount the jail's own /proc")?;
-    place(&devices().or_fence("make the devices")?, &root, "dev").or_fence("make the devices")?;
+    place(&devices(&NODES).or_fence("make the devices")?, &root, "dev").or_fence("make the devices")?;
     place(&fixed(agent).or_fence("store the guest binary")?, &root, "fixed").or_fence("store the guest binary")?;
-    let step = "attach the templates";
-    let shelf = openat(&root, "templates", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).or_fence(step)?;
-    for template in templates {
-        folder(&shelf, template.digest.as_str()).or_fence(step)?;
-        place(&template.mount, &shelf, template.digest.as_str()).or_fence(step)?;
-    }
+    attach_images(&root, "templates", templates).or_fence("attach the templates")?;
+    attach_images(&root, "images", images).or_fence("attach the images")?;
     attach_server(&root, server).or_fence("attach the server's folders")?;
     enter(&root).or_fence("enter the jail's own root")
+}
+
+/// Each becomes a folder that is named by its hash.
+fn attach_images(root: &OwnedFd, shelf: &str, images: &[Template]) -> Result<(), Errno> {
+    let shelf = openat(root, shelf, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    images.iter().try_for_each(|image| {
+        folder(&shelf, image.digest.as_str())?;
+        place(&image.mount, &shelf, image.digest.as_str())
+    })
 }
 
 /// Each source becomes `/server/{name}`: a folder for a folder, a file for a file.
@@ -122,10 +132,10 @@ fn enter(root: &OwnedFd) -> Result<(), Errno> {
 }
 
 /// A fresh read-only `/dev`. Cages do not share one: whoever may open a node may lock it and watch who else opens it.
-pub(crate) fn devices() -> Result<OwnedFd, Errno> {
+pub(crate) fn devices(nodes: &[(&str, u32, u32)]) -> Result<OwnedFd, Errno> {
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
     let dev = tmpfs(&[("mode", "0755")], attributes)?;
-    for (name, major, minor) in NODES {
+    for &(name, major, minor) in nodes {
         let mode = Mode::from_raw_mode(0o666);
         mknodat(&dev, name, FileType::CharacterDevice, mode, makedev(major, minor))?;
         // What the umask took away.

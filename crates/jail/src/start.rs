@@ -5,6 +5,7 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, OwnedFd};
 
 use bailey_crash::Point;
+use bailey_protocol::id::TemplateDigest;
 use bailey_protocol::jail::{JailFault, SERVER_UID, server_fd};
 use bailey_sys::exec::StringVector;
 use rustix::fs::{CWD, FlockOperation, Mode, OFlags, flock, mkdirat, open, openat};
@@ -20,7 +21,7 @@ use crate::cgroup::tree::Tree;
 use crate::config::Told;
 use crate::disks::{Disks, Driver};
 use crate::fault::OrFault;
-use crate::fleet::Fleet;
+use crate::fleet::{Fleet, Images};
 use crate::ledger::Ledger;
 use crate::poller::{Poller, Source};
 use crate::server::Server;
@@ -63,13 +64,15 @@ pub(crate) fn start(told: &Told) -> Result<Supervisor, JailFault> {
     let groups = files::read(CWD, "/proc/self/cgroup").or_fence("find the cgroup controllers")?;
     let driver = config.large_disks.map(|_| Driver::find().or_fence("find the loop driver")).transpose()?;
     let templates = config.templates.iter().map(template::mount).collect::<Result<Vec<_>, _>>()?;
+    let images = config.images.iter().map(template::mount).collect::<Result<Vec<_>, _>>()?;
     let gathered = config
         .server
         .as_ref()
         .map(|launch| server::root::gather(&launch.binary, launch.policies.as_deref(), &serve))
         .transpose()?;
     let (layout, sources) = gathered.unwrap_or_default();
-    ground::build(&agent, &templates, &sources)?;
+    ground::build(&agent, (&templates, &images), &sources)?;
+    let images = Images { templates: digests(templates), programs: digests(images) };
     bailey_crash::point(Point::RootBuilt);
     drop(agent);
     let mut tops = Vec::new();
@@ -79,7 +82,7 @@ pub(crate) fn start(told: &Told) -> Result<Supervisor, JailFault> {
     };
     let traces = Traces { tops, ledger: ledger.id().to_owned(), shared };
     let furnished = opened.and_then(|tree| {
-        furnish(told, Found { tree, ledger, uid_folder, host_mounts, slice_device, templates, layout, node, driver })
+        furnish(told, Found { tree, ledger, uid_folder, host_mounts, slice_device, images, layout, node, driver })
     });
     match furnished {
         Ok((fleet, signals, server, node)) => {
@@ -92,6 +95,10 @@ pub(crate) fn start(told: &Told) -> Result<Supervisor, JailFault> {
     }
 }
 
+fn digests(images: Vec<Template>) -> BTreeSet<TemplateDigest> {
+    images.into_iter().map(|image| image.digest).collect()
+}
+
 /// What the host's own files gave.
 struct Found {
     tree: Tree,
@@ -99,7 +106,7 @@ struct Found {
     uid_folder: OwnedFd,
     host_mounts: OwnedFd,
     slice_device: u64,
-    templates: Vec<Template>,
+    images: Images,
     layout: server::root::Layout,
     node: Option<Connection>,
     driver: Option<Driver>,
@@ -111,7 +118,7 @@ type Parts = (Fleet, OwnedFd, Option<Server>, Option<Connection>);
 /// Everything after the cgroups.
 fn furnish(told: &Told, found: Found) -> Result<Parts, JailFault> {
     let config = &told.config;
-    let Found { tree, ledger, uid_folder, host_mounts, slice_device, templates, layout, node, driver } = found;
+    let Found { tree, ledger, uid_folder, host_mounts, slice_device, images, layout, node, driver } = found;
     sweep::sweep(&tree)?;
     bailey_crash::point(Point::Swept);
     let disks = match config.large_disks.zip(driver) {
@@ -131,8 +138,7 @@ fn furnish(told: &Told, found: Found) -> Result<Parts, JailFault> {
     let layers = Layers::choose(told.layers_by_path).or_fence("find out how layers are named")?;
     let shop = workshop(tree, layers, (mounts, host_mounts), slice_owner, slice_device)?;
     let filters = shop.init_filters.clone();
-    let digests: BTreeSet<_> = templates.into_iter().map(|template| template.digest).collect();
-    let mut fleet = Fleet::new(shop, poller, ledger, digests, (uid_folder, disks));
+    let mut fleet = Fleet::new(shop, poller, ledger, images, (uid_folder, disks));
     fleet.take_chunk()?;
     let launch = config.server.clone();
     let server = launch.map(|launch| Server::new(launch, layout, filters)).transpose()?;
@@ -164,6 +170,7 @@ fn workshop(
         slice_owner,
         slice_device,
         init_filters: filter::for_init().or_fence("compile the filters")?,
+        vmm_filters: filter::vmm::filters().or_fence("compile the filters")?,
         collector_filters: filter::for_collector().or_fence("compile the filters")?,
         init_arguments: words(&["bailey-guest", "init"])?,
         collector_arguments: words(&["bailey-guest", "collect"])?,

@@ -171,10 +171,8 @@ fn match_reply(datagram: Datagram, open: &Open) -> Result<(Pending, Result<Answe
     let pending = lock(open).remove(&reply.id).ok_or(Broken("a reply to nothing that was asked"))?;
     let answer = match reply.result {
         Ok(answer) => {
-            if Kind::of_answer(&answer) != pending.kind {
-                return Err(Broken("an answer to another kind of request"));
-            }
-            if datagram.fds.len() != fds(&answer) {
+            let fds = pending.kind.fds_of(&answer).ok_or(Broken("an answer to another kind of request"))?;
+            if datagram.fds.len() != fds {
                 return Err(Broken("an answer with a wrong number of descriptors"));
             }
             Ok(Answered { answer, fds: datagram.fds })
@@ -193,6 +191,7 @@ fn lock(open: &Open) -> std::sync::MutexGuard<'_, HashMap<u64, Pending>> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Park,
+    Launch,
     Claim,
     Stop,
     Collect,
@@ -203,6 +202,7 @@ impl Kind {
     fn of(op: &JailOp) -> Self {
         match op {
             JailOp::Park { .. } => Self::Park,
+            JailOp::Launch { .. } => Self::Launch,
             JailOp::Claim { .. } => Self::Claim,
             JailOp::Stop { .. } => Self::Stop,
             JailOp::Collect { .. } => Self::Collect,
@@ -210,32 +210,27 @@ impl Kind {
         }
     }
 
-    fn of_answer(answer: &JailAnswer) -> Self {
-        match answer {
-            JailAnswer::Parked { .. } => Self::Park,
-            JailAnswer::Claimed {} => Self::Claim,
-            JailAnswer::Stopped { .. } => Self::Stop,
-            JailAnswer::Collecting {} | JailAnswer::Unchanged {} => Self::Collect,
-            JailAnswer::Destroyed {} => Self::Destroy,
+    /// How many descriptors come with an answer; nothing where it answers another kind of request.
+    fn fds_of(self, answer: &JailAnswer) -> Option<usize> {
+        match (self, answer) {
+            (Self::Park, JailAnswer::Parked { .. }) => Some(2),
+            (Self::Launch, JailAnswer::Parked { .. }) | (Self::Collect, JailAnswer::Collecting {}) => Some(1),
+            (Self::Claim, JailAnswer::Claimed {})
+            | (Self::Stop, JailAnswer::Stopped { .. })
+            | (Self::Collect, JailAnswer::Unchanged {})
+            | (Self::Destroy, JailAnswer::Destroyed {}) => Some(0),
+            (Self::Park | Self::Launch | Self::Claim | Self::Stop | Self::Collect | Self::Destroy, _) => None,
         }
     }
 
     fn name(self) -> &'static str {
         match self {
             Self::Park => "park",
+            Self::Launch => "launch",
             Self::Claim => "claim",
             Self::Stop => "stop",
             Self::Collect => "collect",
             Self::Destroy => "destroy",
         }
-    }
-}
-
-/// How many descriptors come with an answer.
-fn fds(answer: &JailAnswer) -> usize {
-    match answer {
-        JailAnswer::Parked { .. } => 2,
-        JailAnswer::Collecting {} => 1,
-        JailAnswer::Claimed {} | JailAnswer::Stopped { .. } | JailAnswer::Unchanged {} | JailAnswer::Destroyed {} => 0,
     }
 }

@@ -52,6 +52,9 @@ pub struct SupervisorConfig {
     pub guest_sha256: String,
     /// Templates that cages may start from.
     pub templates: Vec<TemplateImage>,
+    /// Images with programs that isolate by themselves, and all that these need.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub images: Vec<TemplateImage>,
     /// Room for sandboxes that write more than their memory holds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub large_disks: Option<LargeDisks>,
@@ -81,7 +84,7 @@ pub struct ServerLaunch {
     pub drain_ms: u64,
 }
 
-/// A template's root file system on disk: an erofs image, root-owned, named by its hash.
+/// A root file system on disk, of a template or of a program: an erofs image, root-owned, named by its hash.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TemplateImage {
@@ -109,6 +112,13 @@ pub enum JailOp {
     /// the host's end of the agent's stream, and a pidfd of the cage's PID 1. A large disk ([`Limits::wants_large_disk`])
     /// has its size from here on: a claim may not change it.
     Park { sandbox: SandboxId, template: TemplateDigest, limits: Limits },
+    /// Build a cage around a program that isolates by itself (a virtual machine monitor, a kernel in user space).
+    /// Attached: the descriptors that the program finds from number 3 on, in order, at most
+    /// [`MAX_PROGRAM_FDS`](crate::limits::MAX_PROGRAM_FDS); regular files, pipes and sockets of `AF_UNIX`. `command` is
+    /// the program's absolute path in the image and its arguments. Answer: [`JailAnswer::Parked`] with one descriptor:
+    /// a pidfd of the program. From then on the cage is like any other: a claim (without mounts) gives it its limits and
+    /// its share, `Stop` kills it, `Destroy` removes it; `Collect` is refused.
+    Launch { sandbox: SandboxId, image: TemplateDigest, profile: Profile, command: Vec<String>, limits: Limits },
     /// Give a parked cage its limits and its slices. All cages of one `share` have as much CPU time together as one of
     /// another, where there is not enough. Attached: for each mount, in order, a directory descriptor of its lower layer
     /// (`O_PATH`), owned by the server's uid (by root when attached). Answer: [`JailAnswer::Claimed`].
@@ -121,6 +131,16 @@ pub enum JailOp {
     Collect { sandbox: SandboxId, mount: u32 },
     /// Remove everything left of the cage (kills it first if needed). Answer: [`JailAnswer::Destroyed`].
     Destroy { sandbox: SandboxId },
+}
+
+/// What a program that isolates by itself may do; see the jail's `cage::program`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Profile {
+    /// A virtual machine monitor: one process with threads.
+    Vmm,
+    /// A kernel in user space, which makes processes and namespaces of its own.
+    Sentry,
 }
 
 /// One slice to be mounted into a cage.

@@ -6,6 +6,12 @@ use serde::{Deserialize, Serialize};
 pub const MAX_JAIL_MESSAGE: usize = 64 * 1024;
 /// Largest number of mounts in one run.
 pub const MAX_MOUNTS: usize = 16;
+/// Most descriptors that are handed to a program in a cage of its own.
+pub const MAX_PROGRAM_FDS: usize = 16;
+/// Most words of the command line of such a program.
+pub const MAX_PROGRAM_WORDS: usize = 256;
+/// Largest command line of such a program, in bytes.
+pub const MAX_PROGRAM_BYTES: usize = 32 * 1024;
 /// Largest number of arguments of a command.
 pub const MAX_ARGS: usize = 4096;
 /// Largest command line (arguments and environment together), in bytes.

@@ -46,14 +46,14 @@ pub fn place(from: BorrowedFd<'_>, number: RawFd) -> Result<(), Errno> {
 }
 
 /// Most descriptors that [`close_all_but`] can keep.
-const MAX_KEPT: usize = 16;
+const MAX_KEPT: usize = 32;
 
 /// Closes every descriptor from `first` on but those in `keep`, in a table that is no longer shared with anyone.
 ///
 /// For the time between fork and exec only: it closes descriptors that values still own. Allocates nothing.
 ///
 /// # Errors
-/// When the kernel refuses, or `keep` has more than 16 entries.
+/// When the kernel refuses, or `keep` has more than 32 entries.
 pub fn close_all_but<'a>(first: u32, keep: impl IntoIterator<Item = BorrowedFd<'a>>) -> Result<(), Errno> {
     let mut kept = [u32::MAX; MAX_KEPT];
     let mut slots = kept.iter_mut();

@@ -50,6 +50,7 @@ pub(crate) fn launch(args: ServeArgs, json: bool) -> Result<Infallible, ServeErr
         guest_binary: binaries.guest,
         guest_sha256: binaries.guest_sha256,
         templates: vec![TemplateImage { digest: template.digest, image: template.image }],
+        images: Vec::new(),
         large_disks: config.large_disks,
         server: Some(ServerLaunch {
             listen: config.listen,

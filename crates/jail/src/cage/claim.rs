@@ -101,7 +101,8 @@ pub(crate) fn claim(
     if cage.group.change_limits(&shop.tree, limits)? {
         cage.parts.facts.tell(&shop.machine, limits).or_fence("tell the cage of its machine")?;
     }
-    if let Some(init) = &cage.init {
+    // The threads that a program has by now would stay where they are; its own machine tells what it was granted.
+    if let (Some(init), None) = (&cage.init, &cage.program) {
         facts::keep_on(init.pid, &cage.processors).or_fence("give the cage its processors")?;
     }
     bailey_crash::point(Point::LimitsSet);
@@ -114,7 +115,9 @@ pub(crate) fn claim(
 
 fn mount_slices(shop: &Workshop, cage: &mut Cage, mounts: &[CageMount], lowers: &[OwnedFd]) -> Result<(), JailFault> {
     // A mount can only be cloned in its own namespace.
-    let idmap = cage.parts.slice_userns.as_fd();
+    let Some(idmap) = cage.parts.slice_userns.as_ref().map(AsFd::as_fd) else {
+        return Err(invalid("mount the slices", "the cage takes none"));
+    };
     let clones =
         visit(&shop.mounts, &shop.node_mounts, || lowers.iter().map(|lower| idmapped(lower, "", idmap)).collect());
     let clones: Vec<OwnedFd> = clones.or_fence("map the owners of a slice")?;

@@ -10,9 +10,9 @@ use bailey_protocol::jail::JailFault;
 use bailey_protocol::limits::Limits;
 use bailey_sys::exec::StringVector;
 use bailey_sys::process::{Child, spawn};
-use bailey_sys::seccomp::Program;
+use bailey_sys::seccomp;
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{CWD, Mode, OFlags, openat};
+use rustix::fs::{CWD, Mode, OFlags, open, openat};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
@@ -20,9 +20,10 @@ use rustix::net::{
 use rustix::thread::UnshareFlags;
 
 use super::disk::{Disk, Layer, idmapped};
-use super::enter::{HANDED, Plan, enter};
+use super::enter::{self, HANDED_TO_PROGRAM, Part, Plan, enter};
 use super::facts::{self, Facts, Machine};
 use super::layers::Layers;
+use super::program::{Program, Running};
 use super::timens::HostTime;
 use super::{Cage, Parts, Phase, userns};
 use crate::cgroup::detect::Controller;
@@ -40,6 +41,9 @@ const NAMESPACES: UnshareFlags = UnshareFlags::NEWUSER
     .union(UnshareFlags::NEWNET)
     .union(UnshareFlags::NEWIPC)
     .union(UnshareFlags::NEWUTS);
+
+/// The nodes of the `/dev` of a program that isolates by itself.
+const PROGRAM_NODES: [(&str, u32, u32); 3] = [("null", 1, 3), ("zero", 1, 5), ("urandom", 1, 9)];
 
 /// What all cages are built with.
 #[derive(Debug)]
@@ -61,9 +65,11 @@ pub(crate) struct Workshop {
     /// File system that slices lie on.
     pub(crate) slice_device: u64,
     /// PID 1's filters.
-    pub(crate) init_filters: Vec<Program>,
+    pub(crate) init_filters: Vec<seccomp::Program>,
+    /// Filters of a virtual machine monitor.
+    pub(crate) vmm_filters: Vec<seccomp::Program>,
     /// A collector's filters.
-    pub(crate) collector_filters: Vec<Program>,
+    pub(crate) collector_filters: Vec<seccomp::Program>,
     /// Arguments of PID 1.
     pub(crate) init_arguments: StringVector,
     /// Arguments of a collector.
@@ -72,14 +78,23 @@ pub(crate) struct Workshop {
     pub(crate) environment: StringVector,
 }
 
-/// What `Park` asks for.
+/// What `Park` or `Launch` asks for.
 #[derive(Debug)]
 pub(crate) struct Order {
     pub(crate) request: u64,
     pub(crate) sandbox: SandboxId,
-    pub(crate) template: TemplateDigest,
+    pub(crate) what: What,
     pub(crate) limits: Limits,
     pub(crate) base: Base,
+}
+
+/// What is to be in a cage.
+#[derive(Debug)]
+pub(crate) enum What {
+    /// The guest, on a template.
+    Guest(TemplateDigest),
+    /// A program that isolates by itself.
+    Program(Box<Program>),
 }
 
 /// Builds a cage whose PID 1 goes on by itself, on a large disk if there is one for it. When a step fails, nothing is left.
@@ -91,9 +106,10 @@ pub(crate) fn park(shop: &Workshop, order: Order, large: Option<OwnedFd>) -> Res
     bailey_crash::point(Point::GroupsMade);
     let mut child = None;
     match build(shop, (&order, large), &group, &mut child) {
-        Ok((parts, phase, oom)) => Ok(Cage {
+        Ok(Built { parts, phase, program, oom }) => Ok(Cage {
             sandbox: order.sandbox,
             phase,
+            program,
             share: None,
             base: order.base,
             group,
@@ -116,7 +132,12 @@ pub(crate) fn park(shop: &Workshop, order: Order, large: Option<OwnedFd>) -> Res
 }
 
 /// The pieces of a cage whose PID 1 runs.
-type Built = (Parts, Phase, Option<OwnedFd>);
+struct Built {
+    parts: Parts,
+    phase: Phase,
+    program: Option<Running>,
+    oom: Option<OwnedFd>,
+}
 
 fn build(
     shop: &Workshop,
@@ -124,19 +145,10 @@ fn build(
     group: &Group,
     child: &mut Option<Child>,
 ) -> Result<Built, JailFault> {
-    let step = "connect the agent";
-    let pair = |kind| socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None);
+    let step = "connect PID 1";
     let (report, jail) = pair(SocketType::SEQPACKET).or_internal(step)?;
-    let (stream, guest_stream) = pair(SocketType::STREAM).or_internal(step)?;
-    let plan = Plan {
-        jail,
-        stream: guest_stream,
-        cgroup: group.delegate(order.base.0).or_fence("delegate the cgroup")?,
-        doors: group.doors().or_fence("open the cgroups")?,
-        filters: &shop.init_filters,
-        arguments: &shop.init_arguments,
-        environment: &shop.environment,
-    };
+    let (part, stream) = part(shop, order, group)?;
+    let plan = Plan { jail, doors: group.doors().or_fence("open the cgroups")?, part };
     let born = attempt("make the namespaces", || shop.time.start_anew(|| spawn(NAMESPACES, || enter(&plan))));
     let init = child.insert(born?);
     bailey_crash::point(Point::CageForked);
@@ -148,24 +160,115 @@ fn build(
         None => Disk::make(&shop.layers, &order.limits),
     };
     let disk = disk.or_fence("make the disk")?;
-    let path = format!("/templates/{}", order.template);
-    let lower = idmapped(CWD, &path, userns.as_fd()).or_fence("map the template's owners")?;
-    let upper = disk.upper("root", order.base.0).or_fence("make the root's layers")?;
-    let root = disk.overlay(&lower, Layer::Writable(&upper)).or_fence("make the root")?;
-    drop(disk.folder("shm", order.base.0, 0o1777).or_fence("make the shared memory")?);
     let empty = disk.folder("empty", order.base.0 + userns::USER, 0o755).or_fence("make the empty layer")?;
-    let shm = disk.mount_of("shm").or_fence("make the shared memory")?;
-    let dev = ground::devices().or_fence("make the devices")?;
+    let (Root { root, scratch, dev }, executable) = match &order.what {
+        What::Guest(template) => (guest_root(order.base, template, &disk, &userns)?, None),
+        What::Program(program) => {
+            let root = program_root(order.base, &program.image, &disk, (&empty, &userns))?;
+            let executable = program.find(&root.root)?;
+            (root, Some((program, executable)))
+        }
+    };
     let step = "tell the cage of its machine";
     let facts = Facts::make(&disk, order.base.0, &shop.machine, &order.limits).or_fence(step)?;
     let covers = facts::covers(&disk).or_fence(step)?;
-    let mounts: Vec<BorrowedFd<'_>> = [&root, &shm, &dev].into_iter().chain(&covers).map(AsFd::as_fd).collect();
-    hand_over(&report, &mounts).or_internal("hand over the mounts")?;
+    let mut handed: Vec<BorrowedFd<'_>> = [&root, &scratch, &dev].into_iter().chain(&covers).map(AsFd::as_fd).collect();
+    let fence = match &executable {
+        Some((_, executable)) => {
+            Some(executable.fence(&root, &scratch, &dev).or_fence("make the fence around the program's paths")?)
+        }
+        None => None,
+    };
+    handed.extend(
+        executable.iter().map(|(_, executable)| executable.program.as_fd()).chain(fence.as_ref().map(AsFd::as_fd)),
+    );
+    hand_over(&report, &handed).or_internal("hand over the mounts")?;
     bailey_crash::point(Point::MountsHandedOver);
-    let slice_userns = userns::for_slices(shop.slice_owner, order.base).or_fence("map the owners of slices")?;
+    let (slice_userns, program) = match &executable {
+        None => {
+            let map = userns::for_slices(shop.slice_owner, order.base).or_fence("map the owners of slices")?;
+            (Some(map), None)
+        }
+        Some((program, executable)) => {
+            (None, Some(program.remember(&executable.program).or_internal("remember the program")?))
+        }
+    };
     let oom = watch_memory(shop, group).or_fence("watch the memory")?;
     let parts = Parts { disk, facts, empty, root, userns, slice_userns, mounts: None, slices: Vec::new() };
-    Ok((parts, Phase::Building { request: order.request, report, stream }, oom))
+    Ok(Built { parts, phase: Phase::Building { request: order.request, report, stream }, program, oom })
+}
+
+/// What PID 1 is to become, and the host's end of the guest's stream.
+fn part<'a>(shop: &'a Workshop, order: &'a Order, group: &Group) -> Result<(Part<'a>, Option<OwnedFd>), JailFault> {
+    match &order.what {
+        What::Guest(_) => {
+            let (stream, guest_stream) = pair(SocketType::STREAM).or_internal("connect PID 1")?;
+            let plan = enter::guest::Plan {
+                stream: guest_stream,
+                cgroup: group.delegate(order.base.0).or_fence("delegate the cgroup")?,
+                filters: &shop.init_filters,
+                arguments: &shop.init_arguments,
+                environment: &shop.environment,
+            };
+            Ok((Part::Guest(plan), Some(stream)))
+        }
+        What::Program(program) => {
+            let null = open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+            let plan = enter::program::Plan {
+                null: null.or_internal("connect PID 1")?,
+                words: rustix::io::fcntl_dupfd_cloexec(&program.words, 3).or_internal("connect PID 1")?,
+                descriptors: &program.descriptors,
+                open_files: order.limits.open_files.into(),
+                filters: &shop.vmm_filters,
+                arguments: &program.arguments,
+                environment: &shop.environment,
+            };
+            Ok((Part::Program(plan), None))
+        }
+    }
+}
+
+/// Mounts that make a root.
+struct Root {
+    root: OwnedFd,
+    /// What can be written beside it.
+    scratch: OwnedFd,
+    dev: OwnedFd,
+}
+
+fn guest_root(base: Base, template: &TemplateDigest, disk: &Disk, userns: &OwnedFd) -> Result<Root, JailFault> {
+    let path = format!("/templates/{template}");
+    let lower = idmapped(CWD, &path, userns.as_fd()).or_fence("map the template's owners")?;
+    let upper = disk.upper("root", base.0).or_fence("make the root's layers")?;
+    let root = disk.overlay(&lower, Layer::Writable(&upper)).or_fence("make the root")?;
+    drop(disk.folder("shm", base.0, 0o1777).or_fence("make the shared memory")?);
+    let scratch = disk.mount_of("shm").or_fence("make the shared memory")?;
+    let dev = ground::devices(&ground::NODES).or_fence("make the devices")?;
+    Ok(Root { root, scratch, dev })
+}
+
+/// The image, below an otherwise empty layer with the places for mounts: so its files are the cage's own to lock and
+/// to watch, and their content is the host's once.
+fn program_root(
+    base: Base,
+    image: &TemplateDigest,
+    disk: &Disk,
+    (empty, userns): (&OwnedFd, &OwnedFd),
+) -> Result<Root, JailFault> {
+    let path = format!("/images/{image}");
+    let lower = idmapped(CWD, &path, userns.as_fd()).or_fence("map the image's owners")?;
+    for name in ["empty/dev", "empty/proc", "empty/tmp"] {
+        drop(disk.folder(name, base.0, 0o755).or_fence("make the places for mounts")?);
+    }
+    let root = disk.overlay(&lower, Layer::Empty(empty)).or_fence("make the program's root")?;
+    drop(disk.folder("tmp", base.0 + userns::USER, 0o700).or_fence("make the program's /tmp")?);
+    let scratch = disk.mount_of("tmp").or_fence("make the program's /tmp")?;
+    let dev = ground::devices(&PROGRAM_NODES).or_fence("make the program's devices")?;
+    Ok(Root { root, scratch, dev })
+}
+
+fn pair(kind: SocketType) -> Result<(OwnedFd, OwnedFd), Errno> {
+    socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)
 }
 
 /// When the host itself runs out of memory, cages go first.
@@ -175,7 +278,7 @@ pub(super) fn spare_the_host(child: &Child) -> Result<(), Errno> {
 }
 
 fn hand_over(report: &OwnedFd, mounts: &[BorrowedFd<'_>]) -> Result<(), Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDED))];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(HANDED_TO_PROGRAM))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !control.push(SendAncillaryMessage::ScmRights(mounts)) {
         return Err(Errno::INVAL);

@@ -10,8 +10,11 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use super::Cage;
-use super::enter::{CAPABILITIES, PROC_MASKED_FILES, PROC_MASKED_FOLDERS, PROC_READ_ONLY};
+use super::enter::guest::CAPABILITIES;
+use super::enter::root::{PROC_MASKED_FILES, PROC_MASKED_FOLDERS, PROC_READ_ONLY};
 use super::facts::{self, COVERED};
+use super::program::{FIRST_FD, Place};
+use super::userns::USER;
 use crate::fault::{OrFault, fault};
 use crate::files;
 use crate::uids::{Base, RANGE};
@@ -19,11 +22,24 @@ use crate::uids::{Base, RANGE};
 /// Kinds of namespaces that must not be the jail's.
 const NAMESPACES: [&str; 8] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time"];
 
-/// Filters that PID 1 starts with.
-const FILTERS: u64 = 2;
+/// What PID 1 may be at most.
+#[derive(Debug, Clone, Copy)]
+struct Rights {
+    /// Its user and group, inside.
+    id: u32,
+    /// A bit for each capability.
+    capabilities: u64,
+    /// Filters that it starts with.
+    filters: u64,
+}
+
+/// Those of the guest.
+const OF_THE_GUEST: Rights = Rights { id: 0, capabilities: CAPABILITIES.bits(), filters: 2 };
+/// Those of a program that isolates by itself.
+const OF_A_PROGRAM: Rights = Rights { id: USER, capabilities: 0, filters: 1 };
 
 /// Fences that every verified cage has, as the node reports them.
-const FENCES: [&str; 17] = [
+const FENCES: [&str; 16] = [
     "user_namespace",
     "uid_range",
     "mount_namespace",
@@ -38,7 +54,6 @@ const FENCES: [&str; 17] = [
     "cgroup_cpu",
     "capabilities",
     "no_new_privs",
-    "seccomp_init",
     "private_dev",
     "masked_proc",
 ];
@@ -46,7 +61,11 @@ const FENCES: [&str; 17] = [
 /// All fences of a verified cage.
 pub(crate) fn fences(cage: &Cage) -> Vec<String> {
     let disk = if cage.parts.disk.is_on_image() { "sized_image" } else { "sized_tmpfs" };
-    FENCES.into_iter().chain([disk]).map(str::to_owned).collect()
+    let own: &[&str] = match &cage.program {
+        None => &["seccomp_init"],
+        Some(_) => &["seccomp_program", "landlock", "read_only_root"],
+    };
+    FENCES.into_iter().chain([disk]).chain(own.iter().copied()).map(str::to_owned).collect()
 }
 
 /// Compares.
@@ -58,11 +77,17 @@ pub(crate) fn verify(cage: &Cage, pid: Pid, ledger: &str) -> Result<(), JailFaul
     let read = |name: &str| files::read(CWD, format!("{folder}/{name}").as_str()).or_fence("read PID 1's posture");
     let compare = "compare PID 1's posture";
     let mismatch = |what: &str| Err(fault(JailFaultKind::Fence, compare, what));
-    status(&read("status")?, cage.base).or_fence(compare)?;
+    let rights = if cage.program.is_some() { OF_A_PROGRAM } else { OF_THE_GUEST };
+    status(&read("status")?, cage.base, rights).or_fence(compare)?;
     map(&read("uid_map")?, cage.base).or_fence(compare)?;
     map(&read("gid_map")?, cage.base).or_fence(compare)?;
     groups(&read("cgroup")?, &format!("/bailey/{ledger}/{}", cage.sandbox)).or_fence(compare)?;
-    mounts(&read("mountinfo")?, cage.parts.disk.kind()).or_fence(compare)?;
+    let expected = match &cage.program {
+        None => of_the_guest(cage.parts.disk.kind()),
+        Some(_) => of_a_program(cage.parts.disk.kind()),
+    };
+    let mountinfo = read("mountinfo")?;
+    mounts(&mountinfo, expected).or_fence(compare)?;
     for kind in NAMESPACES {
         let inode = |of: &str| stat(format!("{of}/ns/{kind}").as_str()).map(|found| found.st_ino);
         let (theirs, ours) = (inode(&folder), inode("/proc/self"));
@@ -76,20 +101,45 @@ pub(crate) fn verify(cage: &Cage, pid: Pid, ledger: &str) -> Result<(), JailFaul
         return mismatch("its root is another");
     }
     let program = place(stat(format!("{folder}/exe").as_str())).or_fence("read PID 1's program")?;
-    if program != place(stat("/fixed/agent")).or_fence("read PID 1's program")? {
+    let wanted = match &cage.program {
+        None => place(stat("/fixed/agent")).or_fence("read PID 1's program")?,
+        Some(running) => running.file,
+    };
+    if program != wanted {
         return mismatch("its program is another");
     }
-    descriptors(&list_descriptors(&folder).or_fence("read PID 1's descriptors")?).or_fence(compare)
+    let found = list_descriptors(&folder).or_fence("read PID 1's descriptors")?;
+    match &cage.program {
+        None => descriptors(&found).or_fence(compare),
+        Some(running) => {
+            threads(&folder, cage.base).or_fence(compare)?;
+            let at = |number: u32| place(stat(format!("{folder}/fd/{number}").as_str()));
+            let mount = |number: u32| files::read(CWD, format!("{folder}/fdinfo/{number}").as_str());
+            program_descriptors(&found, &running.handed, at, |number| in_the_cage(&mount(number)?, &mountinfo))
+                .or_fence(compare)
+        }
+    }
+}
+
+/// Every thread of a program must be what its first is.
+fn threads(folder: &str, base: Base) -> Result<(), String> {
+    let path = format!("{folder}/task");
+    let list = files::names(&path).map_err(|errno| format!("its threads: {errno}"))?;
+    for thread in list {
+        match files::read(CWD, format!("{path}/{thread}/status").as_str()) {
+            Ok(text) => status(&text, base, OF_A_PROGRAM)?,
+            // Ended meanwhile.
+            Err(Errno::NOENT | Errno::SRCH) => {}
+            Err(errno) => return Err(format!("its thread {thread}: {errno}")),
+        }
+    }
+    Ok(())
 }
 
 fn list_descriptors(folder: &str) -> Result<BTreeMap<u32, String>, Errno> {
     let path = format!("{folder}/fd");
-    let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC;
-    let open = rustix::fs::open(path.as_str(), flags, rustix::fs::Mode::empty())?;
     let mut found = BTreeMap::new();
-    for entry in rustix::fs::Dir::new(open)? {
-        let entry = entry?;
-        let name = entry.file_name().to_string_lossy().into_owned();
+    for name in files::names(&path)? {
         if let Ok(number) = name.parse() {
             match readlink(format!("{path}/{name}").as_str(), Vec::new()) {
                 Ok(target) => drop(found.insert(number, target.to_string_lossy().into_owned())),
@@ -108,10 +158,10 @@ fn field<'a>(status: &'a str, name: &str) -> Result<&'a str, String> {
     value.map(str::trim).ok_or_else(|| format!("its status has no `{name}`"))
 }
 
-fn status(text: &str, base: Base) -> Result<(), String> {
+fn status(text: &str, base: Base, rights: Rights) -> Result<(), String> {
     for name in ["Uid", "Gid"] {
         let ids = field(text, name)?;
-        if ids.split_whitespace().any(|id| id != base.0.to_string()) {
+        if ids.split_whitespace().any(|id| id != (base.0 + rights.id).to_string()) {
             return Err(format!("its {name} is `{ids}`"));
         }
     }
@@ -119,15 +169,16 @@ fn status(text: &str, base: Base) -> Result<(), String> {
     if !groups.is_empty() {
         return Err(format!("it is in the groups `{groups}`"));
     }
-    let allowed = [("CapInh", 0), ("CapAmb", 0), ("CapPrm", CAPABILITIES.bits()), ("CapEff", CAPABILITIES.bits())];
-    for (name, allowed) in allowed.into_iter().chain([("CapBnd", CAPABILITIES.bits())]) {
+    let most = rights.capabilities;
+    for (name, allowed) in [("CapInh", 0), ("CapAmb", 0), ("CapPrm", most), ("CapEff", most), ("CapBnd", most)] {
         let value = field(text, name)?;
         let set = u64::from_str_radix(value, 16).map_err(|error| format!("its {name} is `{value}`: {error}"))?;
         if set & !allowed != 0 {
             return Err(format!("its {name} is {value}"));
         }
     }
-    for (name, least, most) in [("NoNewPrivs", 1, 1), ("Seccomp", 2, 2), ("Seccomp_filters", FILTERS, u64::MAX)] {
+    for (name, least, most) in [("NoNewPrivs", 1, 1), ("Seccomp", 2, 2), ("Seccomp_filters", rights.filters, u64::MAX)]
+    {
         let value = field(text, name)?;
         if !value.parse::<u64>().is_ok_and(|number| (least..=most).contains(&number)) {
             return Err(format!("its {name} is `{value}`"));
@@ -164,25 +215,35 @@ fn groups(text: &str, wanted: &str) -> Result<(), String> {
     if missing.contains(&"") { Err("it is in no cgroup of the v2 tree".to_owned()) } else { Ok(()) }
 }
 
-/// Mount points, each with its file system (`disk` is that of the cage's own) and whether it must be read-only.
-fn expected_mounts(disk: &'static str) -> BTreeMap<String, (&'static str, bool)> {
-    let fixed = [
-        ("/", ("overlay", false)),
-        ("/dev", ("tmpfs", true)),
-        ("/dev/pts", ("devpts", false)),
-        ("/dev/shm", (disk, false)),
-        ("/proc", ("proc", false)),
-        ("/run/bailey/agent", ("tmpfs", true)),
-    ];
-    let mut all: BTreeMap<_, _> = fixed.into_iter().map(|(at, what)| (at.to_owned(), what)).collect();
+/// Mount points, each with its file system and whether it must be read-only.
+type Expected = BTreeMap<String, (&'static str, bool)>;
+
+/// Those that every cage has; `disk` is the file system of its own.
+fn of_all(disk: &'static str) -> Expected {
+    let fixed = [("/dev", ("tmpfs", true)), ("/proc", ("proc", false))];
+    let mut all: Expected = fixed.into_iter().map(|(at, what)| (at.to_owned(), what)).collect();
     all.extend(PROC_READ_ONLY.iter().map(|at| (format!("/{at}"), ("proc", true))));
     all.extend(COVERED.iter().map(|(_, at)| (format!("/{at}"), (disk, true))));
     all.extend(PROC_MASKED_FILES.iter().chain(&PROC_MASKED_FOLDERS).map(|at| (format!("/{at}"), ("tmpfs", true))));
     all
 }
 
-fn mounts(text: &str, disk: &'static str) -> Result<(), String> {
-    let mut expected = expected_mounts(disk);
+fn of_the_guest(disk: &'static str) -> Expected {
+    let fixed = [
+        ("/", ("overlay", false)),
+        ("/dev/pts", ("devpts", false)),
+        ("/dev/shm", (disk, false)),
+        ("/run/bailey/agent", ("tmpfs", true)),
+    ];
+    fixed.into_iter().map(|(at, what)| (at.to_owned(), what)).chain(of_all(disk)).collect()
+}
+
+fn of_a_program(disk: &'static str) -> Expected {
+    let fixed = [("/", ("overlay", true)), ("/tmp", (disk, false))];
+    fixed.into_iter().map(|(at, what)| (at.to_owned(), what)).chain(of_all(disk)).collect()
+}
+
+fn mounts(text: &str, mut expected: Expected) -> Result<(), String> {
     for line in text.lines() {
         let (left, right) = line.split_once(" - ").unwrap_or((line, ""));
         let mut left = left.split(' ').skip(3);
@@ -210,7 +271,7 @@ fn mounts(text: &str, disk: &'static str) -> Result<(), String> {
 
 /// What a mount shows as its origin must say nothing about the host.
 fn is_neutral(origin: &str, at: &str) -> bool {
-    matches!(origin, "/" | "/shm" | "/agent" | "/file" | "/folder")
+    matches!(origin, "/" | "/shm" | "/tmp" | "/agent" | "/file" | "/folder")
         || COVERED.iter().any(|(name, path)| at == format!("/{path}") && origin == format!("/{}/{name}", facts::FOLDER))
         || at.strip_prefix("/proc").is_some_and(|rest| rest == origin)
 }
@@ -237,6 +298,46 @@ fn descriptors(found: &BTreeMap<u32, String>) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// 0 and 1 are the null device, 2 takes its last words, then comes what it was handed, each in its place. What it has
+/// opened since is of its own making or of the cage's own mounts.
+fn program_descriptors(
+    found: &BTreeMap<u32, String>,
+    handed: &[Place],
+    at: impl Fn(u32) -> Result<Place, Errno>,
+    in_the_cage: impl Fn(u32) -> Result<bool, Errno>,
+) -> Result<(), String> {
+    let handed = (FIRST_FD..).zip(handed);
+    let mut handed: BTreeMap<u32, Place> =
+        handed.filter_map(|(number, place)| Some((u32::try_from(number).ok()?, *place))).collect();
+    for number in (0..3).chain(handed.keys().copied()) {
+        if !found.contains_key(&number) {
+            return Err(format!("its descriptor {number} is missing"));
+        }
+    }
+    for (number, target) in found {
+        let right = match (number, handed.remove(number)) {
+            (0 | 1, _) => target == "/dev/null",
+            (2, _) => target.starts_with("/memfd:words"),
+            (_, Some(place)) => at(*number) == Ok(place),
+            (_, None) => {
+                let own = ["socket:[", "pipe:[", "anon_inode:", "/memfd:"];
+                // Closed meanwhile.
+                own.iter().any(|start| target.starts_with(start)) || !matches!(in_the_cage(*number), Ok(false))
+            }
+        };
+        if !right {
+            return Err(format!("its descriptor {number} is `{target}`"));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a descriptor (by its `fdinfo`) leads to one of these mounts.
+fn in_the_cage(fdinfo: &str, mountinfo: &str) -> Result<bool, Errno> {
+    let mount = fdinfo.lines().find_map(|line| line.strip_prefix("mnt_id:")).map(str::trim).ok_or(Errno::NOENT)?;
+    Ok(mountinfo.lines().any(|line| line.split(' ').next() == Some(mount)))
 }
 
 #[cfg(test)]

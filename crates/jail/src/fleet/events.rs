@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
 use super::Fleet;
+use crate::cage::program::Running;
 use crate::cage::{Cage, Phase, collect, posture, userns};
 use crate::cgroup::facts;
 use crate::fault::{OrFault, fault};
@@ -68,7 +69,7 @@ impl Fleet {
         let descriptors = verdict.and_then(|()| {
             let init = cage.init.as_ref().ok_or_else(|| fault(JailFaultKind::Internal, "park", "PID 1 ended"))?;
             let pidfd = rustix::io::fcntl_dupfd_cloexec(&init.pidfd, 3).or_internal("hand out the pidfd")?;
-            Ok(vec![stream, pidfd])
+            Ok(stream.into_iter().chain([pidfd]).collect())
         });
         match descriptors {
             Ok(descriptors) => {
@@ -77,7 +78,7 @@ impl Fleet {
                 self.outbox.push((JailReply { id: request, result: Ok(JailAnswer::Parked { fences }) }, descriptors));
             }
             Err(fault) => {
-                log::warn("park failed", &[("sandbox", &cage.sandbox), ("fault", &fault)]);
+                log::warn("park failed", &[("sandbox", &cage.sandbox), ("fault", &fault), ("words", &words(cage))]);
                 self.answer(request, Err(fault));
                 self.remove(serial, Vec::new(), now);
             }
@@ -103,7 +104,7 @@ impl Fleet {
             // What PID 1 said before it ended is still in the pair.
             Phase::Building { .. } => self.finish_park(serial, now),
             Phase::Parked | Phase::Claimed => {
-                log::info("PID 1 ended by itself", &[("sandbox", &cage.sandbox)]);
+                log::info("PID 1 ended by itself", &[("sandbox", &cage.sandbox), ("words", &words(cage))]);
                 self.begin_stop(serial, Vec::new(), now);
             }
             Phase::Stopping { .. } => self.finish_stop(serial, now),
@@ -205,9 +206,14 @@ pub(super) fn kill(cage: &Cage) {
     }
 }
 
+/// What a program said before its end.
+fn words(cage: &Cage) -> String {
+    cage.program.as_ref().map(Running::last_words).unwrap_or_default()
+}
+
 /// Compares PID 1 with what it should be and opens what the claim needs.
 fn check_posture(cage: &mut Cage, ledger: &str) -> Result<(), JailFault> {
-    let ended = || fault(JailFaultKind::Internal, "execute the guest", "PID 1 ended at once");
+    let ended = || fault(JailFaultKind::Internal, "look at PID 1", "it ended at once");
     let pid = cage.init.as_ref().ok_or_else(ended)?.pid;
     posture::verify(cage, pid, ledger)?;
     cage.parts.mounts = Some(userns::open_namespace(pid, "mnt").or_fence("open the cage's mount namespace")?);

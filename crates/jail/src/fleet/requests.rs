@@ -8,7 +8,8 @@ use bailey_protocol::jail::{CageMount, JailAnswer, JailFault, JailFaultKind, Jai
 use bailey_protocol::limits::Limits;
 
 use super::{Fleet, MAX_CAGES};
-use crate::cage::park::{Order, park};
+use crate::cage::park::{Order, What, park};
+use crate::cage::program::Program;
 use crate::cage::{Phase, claim, collect};
 use crate::disks::Disks;
 use crate::fault::{OrFault, fault, invalid};
@@ -38,6 +39,10 @@ impl Fleet {
             JailOp::Park { sandbox, template, limits } => {
                 no_descriptors(&descriptors).and_then(|()| self.park(id, sandbox, template, limits, now))
             }
+            JailOp::Launch { sandbox, image, profile, command, limits } => {
+                Program::check((image, profile), command, descriptors)
+                    .and_then(|program| self.launch(id, sandbox, program, limits, now))
+            }
             JailOp::Claim { sandbox, share, limits, mounts } => {
                 self.claim(id, &sandbox, share, (&limits, &mounts, &descriptors), now)
             }
@@ -60,12 +65,42 @@ impl Fleet {
         limits: Limits,
         now: Duration,
     ) -> Result<(), JailFault> {
+        if !self.images.templates.contains(&template) {
+            return Err(invalid("check the request", format!("there is no template {template}")));
+        }
+        self.begin(request, sandbox, What::Guest(template), limits, now)
+    }
+
+    fn launch(
+        &mut self,
+        request: u64,
+        sandbox: SandboxId,
+        program: Program,
+        limits: Limits,
+        now: Duration,
+    ) -> Result<(), JailFault> {
+        let step = "check the request";
+        if !self.images.programs.contains(&program.image) {
+            return Err(invalid(step, format!("there is no image {}", program.image)));
+        }
+        if limits.wants_large_disk() {
+            return Err(invalid(step, "a program's disk must fit in its memory"));
+        }
+        self.begin(request, sandbox, What::Program(Box::new(program)), limits, now)
+    }
+
+    /// Begins to build a cage.
+    fn begin(
+        &mut self,
+        request: u64,
+        sandbox: SandboxId,
+        what: What,
+        limits: Limits,
+        now: Duration,
+    ) -> Result<(), JailFault> {
         let step = "check the request";
         if self.names.contains_key(&sandbox) {
             return Err(invalid(step, format!("{sandbox} exists")));
-        }
-        if !self.templates.contains(&template) {
-            return Err(invalid(step, format!("there is no template {template}")));
         }
         limits.check(&CEILING, self.disks.as_ref().map(Disks::offer)).or_invalid(step)?;
         if self.names.len() >= MAX_CAGES {
@@ -74,7 +109,7 @@ impl Fleet {
         let base = self.take_range(now)?;
         self.last_serial += 1;
         let serial = self.last_serial;
-        let order = Order { request, sandbox: sandbox.clone(), template, limits, base };
+        let order = Order { request, sandbox: sandbox.clone(), what, limits, base };
         self.names.insert(sandbox.clone(), serial);
         let begun = if limits.wants_large_disk() {
             self.make_disk(serial, order)
@@ -139,6 +174,9 @@ impl Fleet {
         };
         if !matches!(cage.phase, Phase::Parked) {
             return Err(invalid(step, format!("{sandbox} is not parked")));
+        }
+        if cage.program.is_some() && !mounts.is_empty() {
+            return Err(invalid(step, format!("nothing can be mounted for the program of {sandbox}")));
         }
         if !cage.parts.disk.can_become(limits) {
             return Err(invalid(step, format!("the disk of {sandbox} cannot become {} bytes", limits.disk_bytes)));
@@ -218,7 +256,7 @@ impl Fleet {
     }
 }
 
-/// Only `Claim` brings descriptors.
+/// Only `Claim` and `Launch` bring descriptors.
 fn no_descriptors(descriptors: &[OwnedFd]) -> Result<(), JailFault> {
     if descriptors.is_empty() { Ok(()) } else { Err(invalid("check the request", "it came with descriptors")) }
 }

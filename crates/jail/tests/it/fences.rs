@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use bailey_protocol::jail::{JailFault, JailFaultKind, JailOp, ServerLaunch, SupervisorConfig};
+use bailey_protocol::jail::{JailFault, JailFaultKind, JailOp, Profile, ServerLaunch, SupervisorConfig};
 use bailey_protocol::limits::{LargeDisks, Limits};
 use tempfile::TempDir;
 
-use crate::harness::{Jail, config, fixture, new_sandbox};
+use crate::harness::{Jail, config, fixture, launch_op, new_sandbox};
 use crate::residue::{groups, ledger};
 
 /// When a fence is put up.
@@ -25,6 +25,8 @@ enum When {
     Gather,
     /// A cage is built.
     Park,
+    /// One is built around a program that isolates by itself.
+    Launch,
     /// A cage is given to a run.
     Claim,
     /// A collector is started: by the jail, and in the child.
@@ -45,7 +47,7 @@ enum On {
 }
 
 use On::{Any, V1, V2};
-use When::{Claim, Collect, Collector, Disks, Gather, Park, Server, Start};
+use When::{Claim, Collect, Collector, Disks, Gather, Launch, Park, Server, Start};
 
 #[rustfmt::skip]
 const FENCES: &[(&str, When, On)] = &[
@@ -68,6 +70,7 @@ const FENCES: &[(&str, When, On)] = &[
     ("mount the jail's own /proc", Start, Any),
     ("store the guest binary", Start, Any),
     ("attach the templates", Start, Any),
+    ("attach the images", Start, Any),
     ("attach the server's folders", Start, Any),
     ("enter the jail's own root", Start, Any),
     ("verify the host's root", Start, Any),
@@ -153,6 +156,17 @@ const FENCES: &[(&str, When, On)] = &[
     ("read PID 1's program", Park, Any),
     ("read PID 1's descriptors", Park, Any),
     ("open the cage's mount namespace", Park, Any),
+    ("map the image's owners", Launch, Any),
+    ("make the places for mounts", Launch, Any),
+    ("make the program's root", Launch, Any),
+    ("make the program's /tmp", Launch, Any),
+    ("make the program's devices", Launch, Any),
+    ("make the fence around the program's paths", Launch, Any),
+    ("mount /tmp", Launch, Any),
+    ("become the program's group", Launch, Any),
+    ("become the program's user", Launch, Any),
+    ("restrict the program's paths", Launch, Any),
+    ("limit the program's files", Launch, Any),
     ("resize the disk", Claim, Any),
     ("give the cage its processors", Claim, Any),
     ("map the owners of a slice", Claim, Any),
@@ -289,6 +303,14 @@ fn try_fence(step: &str, when: When) {
             assert!(descriptors.is_empty(), "`{step}`: a cage was handed out");
             failing.end(step);
         }
+        Launch => {
+            let mut failing = Failing::start(step, |_, _| {});
+            let launch = launch_op(&fixture().program.digest, Profile::Vmm, &["/probe"], Limits::default());
+            let (answer, descriptors) = failing.jail.call(launch, &[]);
+            named(answer, step);
+            assert!(descriptors.is_empty(), "`{step}`: a cage was handed out");
+            failing.end(step);
+        }
         Claim | Collect | Collector => {
             let mut failing = Failing::start(step, |_, _| {});
             let mut cage = failing.jail.park();
@@ -348,6 +370,9 @@ fn g01_without_a_fault_all_of_that_goes_well() {
     let mut failing = Failing::start(none, |_, _| {});
     let cage = failing.jail.park();
     failing.jail.destroy(&cage.sandbox);
+    let (_line, theirs) = crate::launch::line();
+    let program = failing.jail.launch(&["/probe"], &[&theirs]);
+    failing.jail.destroy(&program.sandbox);
     failing.end(none);
     if is_inside() {
         // No program there can be called `bailey`.

@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use bailey_protocol::id::{SandboxId, ShareTag, TemplateDigest};
 use bailey_protocol::jail::{
-    CageMount, JailAnswer, JailFault, JailOp, JailReply, JailRequest, StopFacts, SupervisorConfig, TemplateImage,
+    CageMount, JailAnswer, JailFault, JailOp, JailReply, JailRequest, Profile, StopFacts, SupervisorConfig,
+    TemplateImage,
 };
 use bailey_protocol::limits::{Limits, MAX_JAIL_MESSAGE};
 use rustix::net::{
@@ -30,6 +31,8 @@ pub(crate) struct Fixture {
     pub(crate) guest_sha256: String,
     pub(crate) image: PathBuf,
     pub(crate) digest: TemplateDigest,
+    /// With a program that isolates by itself, or so it says.
+    pub(crate) program: TemplateImage,
 }
 
 pub(crate) fn fixture() -> &'static Fixture {
@@ -64,20 +67,40 @@ fn make_fixture() -> Fixture {
     std::os::unix::fs::symlink("/etc", root.join("link")).unwrap();
     let image = folder.path().join("image");
     run(Command::new("mkfs.erofs").arg("--all-root").arg(&image).arg(&root).stdout(Stdio::null()));
+    make_program(folder.path());
     let at = folder.path().to_path_buf();
     find_fixture(&at, Some(folder))
 }
 
-fn find_fixture(at: &Path, folder: Option<TempDir>) -> Fixture {
-    let (guest, image) = (at.join("guest"), at.join("image"));
-    let hash = |path: &Path| -> String {
-        Sha256::digest(std::fs::read(path).unwrap()).iter().map(|byte| format!("{byte:02x}")).collect()
-    };
-    let (guest_sha256, digest) = (hash(&guest), hash(&image).parse().unwrap());
-    Fixture { guest, guest_sha256, image, digest, _folder: folder }
+/// An image with `/probe`, and what else it may try to execute.
+fn make_program(folder: &Path) {
+    let root = folder.join("program-root");
+    std::fs::create_dir_all(root.join("etc")).unwrap();
+    std::fs::write(root.join("etc/marker"), "image\n").unwrap();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/probe.c");
+    run(Command::new("gcc").args(["-O1", "-static", "-pthread", "-o"]).arg(root.join("probe")).arg(source));
+    std::fs::copy("/bin/busybox", root.join("busybox")).unwrap();
+    std::os::unix::fs::symlink("/probe", root.join("link")).unwrap();
+    run(Command::new("mkfs.erofs").arg("--all-root").arg(folder.join("program")).arg(&root).stdout(Stdio::null()));
 }
 
-fn run(command: &mut Command) {
+fn find_fixture(at: &Path, folder: Option<TempDir>) -> Fixture {
+    let (guest, image) = (at.join("guest"), at.join("image"));
+    let (guest_sha256, digest) = (hash(&guest), hash(&image).parse().unwrap());
+    let program = image_of(&at.join("program"));
+    Fixture { guest, guest_sha256, image, digest, program, _folder: folder }
+}
+
+fn hash(path: &Path) -> String {
+    Sha256::digest(std::fs::read(path).unwrap()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// An image by its hash.
+pub(crate) fn image_of(path: &Path) -> TemplateImage {
+    TemplateImage { digest: hash(path).parse().unwrap(), image: path.to_owned() }
+}
+
+pub(crate) fn run(command: &mut Command) {
     let status = command.status().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(status.success(), "{command:?}: {status}");
 }
@@ -87,6 +110,27 @@ pub(crate) struct Jail {
     pub(crate) process: Child,
     socket: Option<OwnedFd>,
     last_id: u64,
+}
+
+/// A cage with a program that was launched.
+pub(crate) struct Launched {
+    pub(crate) sandbox: SandboxId,
+    pub(crate) fences: Vec<String>,
+    pub(crate) pidfd: OwnedFd,
+}
+
+impl Launched {
+    /// The program's number on the host.
+    pub(crate) fn pid(&self) -> i32 {
+        pid_of(&self.pidfd)
+    }
+}
+
+fn pid_of(pidfd: &OwnedFd) -> i32 {
+    use std::os::fd::AsRawFd;
+    let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).unwrap();
+    let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")).unwrap();
+    pid.trim().parse().unwrap()
 }
 
 /// A parked cage.
@@ -100,10 +144,7 @@ pub(crate) struct Parked {
 impl Parked {
     /// PID 1's number on the host.
     pub(crate) fn pid(&self) -> i32 {
-        use std::os::fd::AsRawFd;
-        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", self.pidfd.as_raw_fd())).unwrap();
-        let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")).unwrap();
-        pid.trim().parse().unwrap()
+        pid_of(&self.pidfd)
     }
 }
 
@@ -114,6 +155,7 @@ pub(crate) fn config(data: &Path) -> SupervisorConfig {
         guest_binary: fixture.guest.clone(),
         guest_sha256: fixture.guest_sha256.clone(),
         templates: vec![TemplateImage { digest: fixture.digest.clone(), image: fixture.image.clone() }],
+        images: vec![fixture.program.clone()],
         large_disks: None,
         server: None,
     }
@@ -223,6 +265,20 @@ impl Jail {
         Parked { sandbox, fences, agent, pidfd }
     }
 
+    /// Launches a program of the fixture's image.
+    pub(crate) fn launch(&mut self, command: &[&str], descriptors: &[&OwnedFd]) -> Launched {
+        let image = &fixture().program.digest;
+        self.launch_as(&launch_op(image, Profile::Vmm, command, Limits::default()), descriptors)
+    }
+
+    pub(crate) fn launch_as(&mut self, op: &JailOp, descriptors: &[&OwnedFd]) -> Launched {
+        let JailOp::Launch { sandbox, .. } = op else { panic!("{op:?}") };
+        let (answer, mut rights) = self.call(op.clone(), descriptors);
+        let JailAnswer::Parked { fences } = answer.unwrap() else { panic!("another answer") };
+        assert_eq!(rights.len(), 1);
+        Launched { sandbox: sandbox.clone(), fences, pidfd: rights.pop().unwrap() }
+    }
+
     pub(crate) fn claim(&mut self, sandbox: &SandboxId, limits: Limits, mounts: &[(&str, bool, &Path)]) {
         let result = self.try_claim(sandbox, limits, mounts);
         assert_eq!(result, Ok(JailAnswer::Claimed {}));
@@ -295,6 +351,12 @@ impl Drop for Jail {
         // A test that failed: the jail goes by itself, and must not outlive the test.
         drop(self.process.wait());
     }
+}
+
+/// A request for a program in a new cage.
+pub(crate) fn launch_op(image: &TemplateDigest, profile: Profile, command: &[&str], limits: Limits) -> JailOp {
+    let command = command.iter().map(|word| (*word).to_owned()).collect();
+    JailOp::Launch { sandbox: new_sandbox(), image: image.clone(), profile, command, limits }
 }
 
 /// Someone, told from others by a hex digit.

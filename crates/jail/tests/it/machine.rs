@@ -4,8 +4,8 @@
 //! The kernel is downloaded and unpacked, never installed. The machine's files are an initramfs with this very test
 //! binary, the jail, the fixture and busybox; what the tests print comes back over the serial line.
 
-mod archive;
-mod kernel;
+pub(crate) mod archive;
+pub(crate) mod kernel;
 
 use std::fmt::Write as _;
 use std::io::Read as _;
@@ -44,6 +44,7 @@ fn the_jails_tests_pass_on_debians_cloud_kernel_with_cgroup_v2_alone() {
         "disks::d12",
         "fences::g01",
         "hostile::g01",
+        "launch::m10",
         "lifecycle::",
         "limits::cpu_time_ends",
         "limits::cpu_time_of_one_share",
@@ -112,6 +113,7 @@ fn files(kernel: &kernel::Kernel, tests: &[&str]) -> Archive {
     }
     files.copy_to(&fixture().guest, Path::new("fixture/guest"));
     files.copy_to(&fixture().image, Path::new("fixture/image"));
+    files.copy_to(&fixture().program.image, Path::new("fixture/program"));
     files.file(Path::new("init"), 0o755, INIT.as_bytes());
     files.file(Path::new("tests"), 0o644, script(kernel, tests).as_bytes());
     files

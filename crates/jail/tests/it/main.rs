@@ -13,6 +13,7 @@ mod disks;
 mod fences;
 mod harness;
 mod hostile;
+mod launch;
 mod lifecycle;
 mod limits;
 mod machine;

@@ -88,6 +88,7 @@ pub(crate) fn jail(data: &Path) -> (OwnedFd, Child, TemplateDigest) {
         guest_sha256: sha256(&guest),
         guest_binary: guest,
         templates: vec![template],
+        images: Vec::new(),
         large_disks: None,
         server: None,
     };

@@ -14,7 +14,7 @@ fn good_status() -> String {
 
 #[test]
 fn g03_every_weakened_line_of_the_status_is_caught() {
-    status(&good_status(), BASE).unwrap();
+    status(&good_status(), BASE, OF_THE_GUEST).unwrap();
     for (from, to) in [
         ("Uid:\t1073741824", "Uid:\t0"),
         ("Gid:\t1073741824", "Gid:\t1073741825"),
@@ -31,7 +31,7 @@ fn g03_every_weakened_line_of_the_status_is_caught() {
     ] {
         let weak = good_status().replacen(from, to, 1);
         assert_ne!(weak, good_status(), "{from}");
-        assert!(status(&weak, BASE).is_err(), "{to}");
+        assert!(status(&weak, BASE, OF_THE_GUEST).is_err(), "{to}");
     }
 }
 
@@ -81,7 +81,7 @@ fn good_mounts() -> String {
 
 #[test]
 fn l03_mounts_are_the_known_ones_and_show_no_path_of_the_host() {
-    mounts(&good_mounts(), "tmpfs").unwrap();
+    mounts(&good_mounts(), of_the_guest("tmpfs")).unwrap();
     for (from, to) in [
         (" / / rw,nosuid,", " / / rw,"),
         (" /dev ro,", " /dev rw,"),
@@ -99,7 +99,7 @@ fn l03_mounts_are_the_known_ones_and_show_no_path_of_the_host() {
     ] {
         let weak = good_mounts().replacen(from, to, 1);
         assert_ne!(weak, good_mounts(), "{from}");
-        assert!(mounts(&weak, "tmpfs").is_err(), "{to}");
+        assert!(mounts(&weak, of_the_guest("tmpfs")).is_err(), "{to}");
     }
 }
 
@@ -120,4 +120,93 @@ fn k16_descriptors_with_a_path_are_caught() {
     let mut found = good();
     found.remove(&4);
     assert!(descriptors(&found).is_err());
+}
+
+#[test]
+fn g03_what_a_program_may_not_have_is_caught() {
+    let (uid, none) = (BASE.0 + USER, "0000000000000000");
+    let good = format!(
+        "Uid:\t{uid}\t{uid}\t{uid}\t{uid}\nGid:\t{uid}\t{uid}\t{uid}\t{uid}\nGroups:\t \nCapInh:\t{none}\nCapPrm:\t{none}\n\
+         CapEff:\t{none}\nCapBnd:\t{none}\nCapAmb:\t{none}\nNoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t1\n"
+    );
+    status(&good, BASE, OF_A_PROGRAM).unwrap();
+    let root = BASE.0.to_string();
+    for (from, to) in [
+        (uid.to_string().as_str(), root.as_str()),
+        ("CapBnd:\t0", "CapBnd:\t8"),
+        ("CapEff:\t000000000000000", "CapEff:\t000000000000008"),
+        ("NoNewPrivs:\t1", "NoNewPrivs:\t0"),
+        ("Seccomp_filters:\t1", "Seccomp_filters:\t0"),
+    ] {
+        let weak = good.replacen(from, to, 1);
+        assert!(weak != good && status(&weak, BASE, OF_A_PROGRAM).is_err(), "{to}");
+    }
+    assert!(status(&good_status(), BASE, OF_A_PROGRAM).is_err(), "it has the guest's rights");
+}
+
+#[test]
+fn l03_a_program_has_a_root_that_it_cannot_write_to() {
+    let without = ["/dev/pts", "/dev/shm", "/run/bailey/agent"];
+    let kept: Vec<String> = good_mounts()
+        .replacen(" / / rw,", " / / ro,", 1)
+        .lines()
+        .filter(|line| !without.iter().any(|at| line.contains(at)))
+        .map(str::to_owned)
+        .chain(["33 20 0:43 /tmp /tmp rw,nosuid,nodev,noexec - tmpfs disk rw".to_owned()])
+        .collect();
+    let good = kept.join("\n");
+    mounts(&good, of_a_program("tmpfs")).unwrap();
+    for (from, to) in [
+        (" / / ro,", " / / rw,"),
+        ("/tmp /tmp", "/srv/tmp /tmp"),
+        ("/tmp /tmp", "/tmp /mnt"),
+        ("rw,nosuid,nodev,noexec - tmpfs disk", "rw,nodev - tmpfs disk"),
+    ] {
+        let weak = good.replacen(from, to, 1);
+        assert!(weak != good && mounts(&weak, of_a_program("tmpfs")).is_err(), "{to}");
+    }
+    assert!(mounts(&good_mounts(), of_a_program("tmpfs")).is_err());
+}
+
+#[test]
+fn k16_a_program_has_what_it_was_handed_in_its_place_and_nothing_else_from_outside() {
+    let handed = [(7, 100), (8, 200)];
+    let good = || {
+        let list = [
+            "/dev/null",
+            "/dev/null",
+            "/memfd:words (deleted)",
+            "socket:[100]",
+            "/srv/disk",
+            "anon_inode:[eventfd]",
+            "/lib/library",
+        ];
+        (0..).zip(list.map(str::to_owned)).collect::<BTreeMap<u32, String>>()
+    };
+    let at = |number: u32| match number {
+        3 => Ok((7, 100)),
+        4 => Ok((8, 200)),
+        _ => Err(Errno::NOENT),
+    };
+    let check = |found: &BTreeMap<u32, String>, outside: u32| {
+        program_descriptors(found, &handed, at, |number| Ok(number != outside))
+    };
+    check(&good(), 99).unwrap();
+    check(&good(), 6).unwrap_err();
+    program_descriptors(&good(), &[(8, 200), (7, 100)], at, |_| Ok(true)).unwrap_err();
+    for number in 0..5 {
+        let mut found = good();
+        found.remove(&number);
+        assert!(check(&found, 99).is_err(), "{number} is missing");
+    }
+    for number in 0..3 {
+        let mut found = good();
+        found.insert(number, "/dev/pts/0".to_owned());
+        assert!(check(&found, 99).is_err(), "{number} is a terminal");
+    }
+    let mountinfo = "20 1 0:40 / / ro - overlay overlay ro\n21 20 0:41 / /dev ro - tmpfs tmpfs ro\n";
+    assert_eq!(in_the_cage("pos:\t0\nflags:\t0100000\nmnt_id:\t21\nino:\t7\n", mountinfo), Ok(true));
+    for outside in ["mnt_id:\t2\n", "mnt_id:\t210\n", "mnt_id:\t1\n"] {
+        assert_eq!(in_the_cage(outside, mountinfo), Ok(false), "{outside}");
+    }
 }

@@ -10,14 +10,14 @@ const FILE: u32 = 0o100_000;
 
 /// Files by their absolute paths.
 #[derive(Debug, Default)]
-pub(super) struct Archive {
+pub(crate) struct Archive {
     bytes: Vec<u8>,
     known: BTreeSet<PathBuf>,
 }
 
 impl Archive {
     /// A folder, with those above it.
-    pub(super) fn folder(&mut self, path: &Path) {
+    pub(crate) fn folder(&mut self, path: &Path) {
         let path = path.strip_prefix("/").unwrap_or(path);
         if path.as_os_str().is_empty() || self.known.contains(path) {
             return;
@@ -26,7 +26,7 @@ impl Archive {
         self.entry(path, FOLDER, &[]);
     }
 
-    pub(super) fn file(&mut self, path: &Path, mode: u32, content: &[u8]) {
+    pub(crate) fn file(&mut self, path: &Path, mode: u32, content: &[u8]) {
         let path = path.strip_prefix("/").unwrap_or(path);
         if !self.known.contains(path) {
             self.folder(path.parent().unwrap());
@@ -35,17 +35,17 @@ impl Archive {
     }
 
     /// A file of the host.
-    pub(super) fn copy_to(&mut self, from: &Path, to: &Path) {
+    pub(crate) fn copy_to(&mut self, from: &Path, to: &Path) {
         let mode = std::fs::metadata(from).unwrap_or_else(|error| panic!("{}: {error}", from.display())).permissions();
         self.file(to, mode.mode() & 0o777, &std::fs::read(from).unwrap());
     }
 
     /// A file of the host, in the same place.
-    pub(super) fn copy(&mut self, path: &Path) {
+    pub(crate) fn copy(&mut self, path: &Path) {
         self.copy_to(path, path);
     }
 
-    pub(super) fn finish(mut self) -> Vec<u8> {
+    pub(crate) fn finish(mut self) -> Vec<u8> {
         self.entry(Path::new("TRAILER!!!"), 0, &[]);
         self.bytes
     }
@@ -73,7 +73,7 @@ impl Archive {
 }
 
 /// What a program of the host loads; nothing for a static one.
-pub(super) fn libraries(program: &Path) -> Vec<PathBuf> {
+pub(crate) fn libraries(program: &Path) -> Vec<PathBuf> {
     let output = Command::new("ldd").arg(program).output().unwrap();
     let listing = String::from_utf8(output.stdout).unwrap();
     listing.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect()

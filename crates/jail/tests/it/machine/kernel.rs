@@ -8,14 +8,14 @@ const NEWEST: &str = "linux-image-cloud-amd64";
 
 /// A kernel that was unpacked.
 #[derive(Debug)]
-pub(super) struct Kernel {
-    pub(super) image: PathBuf,
-    pub(super) modules: Vec<PathBuf>,
+pub(crate) struct Kernel {
+    pub(crate) image: PathBuf,
+    pub(crate) modules: Vec<PathBuf>,
 }
 
 /// Downloads and unpacks the kernel unless that was done. The modules are named below the kernel's own folder of them, in
 /// an order in which they load.
-pub(super) fn kernel(modules: &[&str]) -> Kernel {
+pub(crate) fn kernel(modules: &[&str]) -> Kernel {
     let (package, version) = newest().unwrap_or_else(|| {
         run(Command::new("apt-get").args(["update", "-qq"]));
         newest().unwrap_or_else(|| panic!("no package `{NEWEST}`: this test needs Debian's archive"))
