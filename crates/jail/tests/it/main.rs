@@ -20,3 +20,4 @@ mod machine;
 mod posture;
 mod residue;
 mod server;
+mod vmm;
