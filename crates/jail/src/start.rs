@@ -170,6 +170,7 @@ fn workshop(
         slice_owner,
         slice_device,
         init_filters: filter::for_init().or_fence("compile the filters")?,
+        sentry_filters: filter::sentry::filters().or_fence("compile the filters")?,
         vmm_filters: filter::vmm::filters().or_fence("compile the filters")?,
         collector_filters: filter::for_collector().or_fence("compile the filters")?,
         init_arguments: words(&["bailey-guest", "init"])?,

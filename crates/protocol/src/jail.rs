@@ -139,7 +139,8 @@ pub enum JailOp {
 pub enum Profile {
     /// A virtual machine monitor: one process with threads.
     Vmm,
-    /// A kernel in user space, which makes processes and namespaces of its own.
+    /// A kernel in user space, which makes processes and namespaces of its own. Its standard input and output, which it
+    /// hands on to what it runs, are the first descriptor.
     Sentry,
 }
 

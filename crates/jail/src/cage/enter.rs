@@ -12,6 +12,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use bailey_protocol::jail::Profile;
 use bailey_sys::{descriptors, namespace, signal};
 use rustix::fs::Mode;
 use rustix::io::Errno;
@@ -50,6 +51,10 @@ pub(crate) enum Part<'a> {
 }
 
 impl Part<'_> {
+    fn is_sentry(&self) -> bool {
+        matches!(self, Self::Program(plan) if plan.profile == Profile::Sentry)
+    }
+
     /// Its own descriptors.
     fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let (two, more) = match self {
@@ -91,7 +96,7 @@ fn become_it(plan: &Plan<'_>) -> Ended {
     }
     rustix::system::sethostname(b"sandbox").step("set the host name")?;
     root::build_root(&mounts, &plan.part)?;
-    root::forbid_namespaces()?;
+    root::forbid_namespaces(&plan.part)?;
     root::enter_root(mounts.root.as_fd())?;
     limit_resources()?;
     match &plan.part {

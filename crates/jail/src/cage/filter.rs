@@ -4,6 +4,7 @@
 //! filters on them. What it refuses is refused for every process of the cage. It answers by errno only, so that
 //! the narrower filters of user code decide what kills.
 
+pub(crate) mod sentry;
 pub(crate) mod vmm;
 
 use bailey_sys::seccomp::{Answer, Check, CompileError, Program, Row};

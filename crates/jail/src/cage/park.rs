@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use bailey_crash::Point;
 use bailey_protocol::id::{SandboxId, TemplateDigest};
-use bailey_protocol::jail::JailFault;
+use bailey_protocol::jail::{JailFault, Profile};
 use bailey_protocol::limits::Limits;
 use bailey_sys::exec::StringVector;
 use bailey_sys::process::{Child, spawn};
@@ -68,6 +68,8 @@ pub(crate) struct Workshop {
     pub(crate) init_filters: Vec<seccomp::Program>,
     /// Filters of a virtual machine monitor.
     pub(crate) vmm_filters: Vec<seccomp::Program>,
+    /// Filters of a kernel in user space.
+    pub(crate) sentry_filters: Vec<seccomp::Program>,
     /// A collector's filters.
     pub(crate) collector_filters: Vec<seccomp::Program>,
     /// Arguments of PID 1.
@@ -174,10 +176,10 @@ fn build(
     let covers = facts::covers(&disk).or_fence(step)?;
     let mut handed: Vec<BorrowedFd<'_>> = [&root, &scratch, &dev].into_iter().chain(&covers).map(AsFd::as_fd).collect();
     let fence = match &executable {
-        Some((_, executable)) => {
+        Some((program, executable)) if program.profile == Profile::Vmm => {
             Some(executable.fence(&root, &scratch, &dev).or_fence("make the fence around the program's paths")?)
         }
-        None => None,
+        _ => None,
     };
     handed.extend(
         executable.iter().map(|(_, executable)| executable.program.as_fd()).chain(fence.as_ref().map(AsFd::as_fd)),
@@ -219,7 +221,11 @@ fn part<'a>(shop: &'a Workshop, order: &'a Order, group: &Group) -> Result<(Part
                 words: rustix::io::fcntl_dupfd_cloexec(&program.words, 3).or_internal("connect PID 1")?,
                 descriptors: &program.descriptors,
                 open_files: order.limits.open_files.into(),
-                filters: &shop.vmm_filters,
+                profile: program.profile,
+                filters: match program.profile {
+                    Profile::Vmm => &shop.vmm_filters,
+                    Profile::Sentry => &shop.sentry_filters,
+                },
                 arguments: &program.arguments,
                 environment: &shop.environment,
             };
@@ -257,8 +263,8 @@ fn program_root(
 ) -> Result<Root, JailFault> {
     let path = format!("/images/{image}");
     let lower = idmapped(CWD, &path, userns.as_fd()).or_fence("map the image's owners")?;
-    for name in ["empty/dev", "empty/proc", "empty/tmp"] {
-        drop(disk.folder(name, base.0, 0o755).or_fence("make the places for mounts")?);
+    for (name, mode) in [("dev", 0o755), ("proc", 0o755), ("tmp", 0o755), ("sealed", 0o700), ("sealed/proc", 0o700)] {
+        drop(disk.folder(&format!("empty/{name}"), base.0, mode).or_fence("make the places for mounts")?);
     }
     let root = disk.overlay(&lower, Layer::Empty(empty)).or_fence("make the program's root")?;
     drop(disk.folder("tmp", base.0 + userns::USER, 0o700).or_fence("make the program's /tmp")?);

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use bailey_protocol::jail::{JailFault, JailFaultKind};
+use bailey_protocol::jail::{JailFault, JailFaultKind, Profile};
 use rustix::fs::{CWD, fstat, readlink, stat};
 use rustix::io::Errno;
 use rustix::process::Pid;
@@ -63,7 +63,10 @@ pub(crate) fn fences(cage: &Cage) -> Vec<String> {
     let disk = if cage.parts.disk.is_on_image() { "sized_image" } else { "sized_tmpfs" };
     let own: &[&str] = match &cage.program {
         None => &["seccomp_init"],
-        Some(_) => &["seccomp_program", "landlock", "read_only_root"],
+        Some(running) => match running.profile {
+            Profile::Vmm => &["seccomp_program", "read_only_root", "landlock"],
+            Profile::Sentry => &["seccomp_program", "read_only_root"],
+        },
     };
     FENCES.into_iter().chain([disk]).chain(own.iter().copied()).map(str::to_owned).collect()
 }
@@ -84,7 +87,7 @@ pub(crate) fn verify(cage: &Cage, pid: Pid, ledger: &str) -> Result<(), JailFaul
     groups(&read("cgroup")?, &format!("/bailey/{ledger}/{}", cage.sandbox)).or_fence(compare)?;
     let expected = match &cage.program {
         None => of_the_guest(cage.parts.disk.kind()),
-        Some(_) => of_a_program(cage.parts.disk.kind()),
+        Some(running) => of_a_program(cage.parts.disk.kind(), running.profile),
     };
     let mountinfo = read("mountinfo")?;
     mounts(&mountinfo, expected).or_fence(compare)?;
@@ -115,8 +118,10 @@ pub(crate) fn verify(cage: &Cage, pid: Pid, ledger: &str) -> Result<(), JailFaul
             threads(&folder, cage.base).or_fence(compare)?;
             let at = |number: u32| place(stat(format!("{folder}/fd/{number}").as_str()));
             let mount = |number: u32| files::read(CWD, format!("{folder}/fdinfo/{number}").as_str());
-            program_descriptors(&found, &running.handed, at, |number| in_the_cage(&mount(number)?, &mountinfo))
-                .or_fence(compare)
+            program_descriptors(&found, (&running.handed, running.line()), at, |number| {
+                in_the_cage(&mount(number)?, &mountinfo)
+            })
+            .or_fence(compare)
         }
     }
 }
@@ -238,9 +243,10 @@ fn of_the_guest(disk: &'static str) -> Expected {
     fixed.into_iter().map(|(at, what)| (at.to_owned(), what)).chain(of_all(disk)).collect()
 }
 
-fn of_a_program(disk: &'static str) -> Expected {
+fn of_a_program(disk: &'static str, profile: Profile) -> Expected {
     let fixed = [("/", ("overlay", true)), ("/tmp", (disk, false))];
-    fixed.into_iter().map(|(at, what)| (at.to_owned(), what)).chain(of_all(disk)).collect()
+    let sealed = (profile == Profile::Sentry).then_some(("/sealed/proc", ("proc", false)));
+    fixed.into_iter().chain(sealed).map(|(at, what)| (at.to_owned(), what)).chain(of_all(disk)).collect()
 }
 
 fn mounts(text: &str, mut expected: Expected) -> Result<(), String> {
@@ -300,11 +306,11 @@ fn descriptors(found: &BTreeMap<u32, String>) -> Result<(), String> {
     Ok(())
 }
 
-/// 0 and 1 are the null device, 2 takes its last words, then comes what it was handed, each in its place. What it has
+/// 0 and 1 are the null device or the line, 2 takes its last words, then comes what it was handed, each in its place. What it has
 /// opened since is of its own making or of the cage's own mounts.
 fn program_descriptors(
     found: &BTreeMap<u32, String>,
-    handed: &[Place],
+    (handed, line): (&[Place], Option<Place>),
     at: impl Fn(u32) -> Result<Place, Errno>,
     in_the_cage: impl Fn(u32) -> Result<bool, Errno>,
 ) -> Result<(), String> {
@@ -318,7 +324,7 @@ fn program_descriptors(
     }
     for (number, target) in found {
         let right = match (number, handed.remove(number)) {
-            (0 | 1, _) => target == "/dev/null",
+            (0 | 1, _) => line.map_or(target == "/dev/null", |line| at(*number) == Ok(line)),
             (2, _) => target.starts_with("/memfd:words"),
             (_, Some(place)) => at(*number) == Ok(place),
             (_, None) => {

@@ -2,8 +2,12 @@
 //!
 //! It is PID 1 of its cage and everything in there is its own, but it is no better than what it isolates: whoever breaks
 //! out of it is in a cage with less than any other has. Its root is an image of the operator's, read-only, with a small
-//! `/tmp`; it is a user without capabilities, has no network device, not even a loopback one, and whatever it
-//! speaks to it was handed at its start.
+//! `/tmp`; it is a user without capabilities, has no interface that is up, and whatever it speaks to it was handed at its
+//! start.
+//!
+//! A machine monitor is one process with threads, behind Landlock. A kernel in user space makes processes and puts them into
+//! namespaces of their own, in which it mounts: Landlock would forbid that, the filter does not, and so its cage has
+//! whatever else another has and no more of the kernel than it takes (see [`super::filter`]).
 
 use std::ffi::CString;
 use std::fs::File;
@@ -29,7 +33,7 @@ use crate::fault::{OrFault, invalid};
 pub(crate) const FIRST_FD: usize = 3;
 
 /// Number of the descriptor that a program is executed by, and the most files that it may have open: so nothing can get
-/// this number again, and the filter lets nothing else be executed.
+/// this number again, and the filter of a machine monitor lets nothing else be executed.
 ///
 /// What remains possible is to execute by an absolute path, for which the kernel looks at no descriptor. Landlock leaves
 /// only the program itself and its loader for that, and either is then what the first was: the same user, the same
@@ -46,6 +50,7 @@ const HEAD: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Program {
     pub(crate) image: TemplateDigest,
+    pub(crate) profile: Profile,
     /// Absolute path in the image.
     path: String,
     /// With its own name first.
@@ -60,6 +65,7 @@ pub(crate) type Place = (u64, u64);
 /// What is known of a program that was started.
 #[derive(Debug)]
 pub(crate) struct Running {
+    pub(crate) profile: Profile,
     /// Its file.
     pub(crate) file: Place,
     /// What it was handed, in order.
@@ -78,10 +84,6 @@ impl Program {
         command: Vec<String>,
         descriptors: Vec<OwnedFd>,
     ) -> Result<Self, JailFault> {
-        match profile {
-            Profile::Vmm => {}
-            Profile::Sentry => return Err(invalid("check the profile", "kernels in user space are not launched yet")),
-        }
         let step = "check the command";
         let bytes: usize = command.iter().map(|word| word.len().saturating_add(1)).sum();
         if command.len() > MAX_PROGRAM_WORDS || bytes > MAX_PROGRAM_BYTES {
@@ -98,12 +100,13 @@ impl Program {
         descriptors.iter().try_for_each(check_descriptor)?;
         let arguments = StringVector::new(words);
         let words = make_words().or_internal("make room for its last words")?;
-        Ok(Self { image, path, arguments, descriptors, words })
+        Ok(Self { image, profile, path, arguments, descriptors, words })
     }
 
     /// What is known of it once it was started from that file.
     pub(crate) fn remember(&self, file: &OwnedFd) -> Result<Running, Errno> {
         Ok(Running {
+            profile: self.profile,
             file: place(file)?,
             handed: self.descriptors.iter().map(place).collect::<Result<_, _>>()?,
             words: rustix::io::fcntl_dupfd_cloexec(&self.words, 3)?,
@@ -157,6 +160,14 @@ impl Executable {
 }
 
 impl Running {
+    /// What its standard input and output are, if not the null device.
+    pub(crate) fn line(&self) -> Option<Place> {
+        match self.profile {
+            Profile::Vmm => None,
+            Profile::Sentry => self.handed.first().copied(),
+        }
+    }
+
     /// What it has said on its standard error, as far as there was room.
     pub(crate) fn last_words(&self) -> String {
         let mut bytes = [0; WORDS];

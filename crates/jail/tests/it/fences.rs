@@ -25,8 +25,9 @@ enum When {
     Gather,
     /// A cage is built.
     Park,
-    /// One is built around a program that isolates by itself.
+    /// One is built around a program that isolates by itself: a machine monitor, a kernel in user space.
     Launch,
+    LaunchSentry,
     /// A cage is given to a run.
     Claim,
     /// A collector is started: by the jail, and in the child.
@@ -47,7 +48,7 @@ enum On {
 }
 
 use On::{Any, V1, V2};
-use When::{Claim, Collect, Collector, Disks, Gather, Launch, Park, Server, Start};
+use When::{Claim, Collect, Collector, Disks, Gather, Launch, LaunchSentry, Park, Server, Start};
 
 #[rustfmt::skip]
 const FENCES: &[(&str, When, On)] = &[
@@ -163,6 +164,8 @@ const FENCES: &[(&str, When, On)] = &[
     ("make the program's devices", Launch, Any),
     ("make the fence around the program's paths", Launch, Any),
     ("mount /tmp", Launch, Any),
+    ("make the sealed /proc", LaunchSentry, Any),
+    ("mount the sealed /proc", LaunchSentry, Any),
     ("become the program's group", Launch, Any),
     ("become the program's user", Launch, Any),
     ("restrict the program's paths", Launch, Any),
@@ -303,9 +306,10 @@ fn try_fence(step: &str, when: When) {
             assert!(descriptors.is_empty(), "`{step}`: a cage was handed out");
             failing.end(step);
         }
-        Launch => {
+        Launch | LaunchSentry => {
             let mut failing = Failing::start(step, |_, _| {});
-            let launch = launch_op(&fixture().program.digest, Profile::Vmm, &["/probe"], Limits::default());
+            let profile = if when == Launch { Profile::Vmm } else { Profile::Sentry };
+            let launch = launch_op(&fixture().program.digest, profile, &["/probe"], Limits::default());
             let (answer, descriptors) = failing.jail.call(launch, &[]);
             named(answer, step);
             assert!(descriptors.is_empty(), "`{step}`: a cage was handed out");

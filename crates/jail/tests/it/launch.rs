@@ -32,7 +32,7 @@ impl Line {
         self.0.get_mut().write_all(format!("{command}\n").as_bytes()).unwrap();
     }
 
-    fn ask(&mut self, command: &str) -> String {
+    pub(crate) fn ask(&mut self, command: &str) -> String {
         self.tell(command);
         let mut line = String::new();
         assert_ne!(self.0.read_line(&mut line).unwrap(), 0, "the program is gone after `{command}`");

@@ -19,5 +19,6 @@ mod limits;
 mod machine;
 mod posture;
 mod residue;
+mod sentry;
 mod server;
 mod vmm;

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use bailey_protocol::jail::Profile;
 use bailey_protocol::limits::MAX_PROGRAM_FDS;
 use bailey_sys::exec::{StringVector, execute};
 use bailey_sys::seccomp::Program;
@@ -29,7 +30,8 @@ const SECURE_BITS: CapabilitiesSecureBits = CapabilitiesSecureBits::NO_ROOT
 /// What a program needs beside what every PID 1 does.
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
-    /// Its standard input and output.
+    pub(crate) profile: Profile,
+    /// The standard input and output of a machine monitor; those of a kernel in user space are the first descriptor.
     pub(crate) null: OwnedFd,
     /// Its standard error.
     pub(crate) words: OwnedFd,
@@ -66,7 +68,11 @@ pub(super) fn start(plan: &Plan<'_>, mounts: &Mounts, jail: BorrowedFd<'_>) -> E
     let most = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most }).step(name)?;
     let program = rustix::io::fcntl_dupfd_cloexec(program, EXEC_FD).step(name)?;
-    for (number, descriptor) in [&null, &null, &words].into_iter().chain(handed.iter().flatten()).enumerate() {
+    let line = match plan.profile {
+        Profile::Vmm => &null,
+        Profile::Sentry => handed.first().and_then(Option::as_ref).unwrap_or(&null),
+    };
+    for (number, descriptor) in [line, line, &words].into_iter().chain(handed.iter().flatten()).enumerate() {
         descriptors::place(descriptor.as_fd(), i32::try_from(number).unwrap_or(i32::MAX)).step(name)?;
     }
     let first_free = FIRST_FD.saturating_add(plan.descriptors.len());

@@ -15,17 +15,21 @@ use crate::cage::facts::COVERED;
 use crate::fault::{Failure, Step};
 use crate::ground::{INERT, place};
 
-/// Kinds of namespaces that nothing in the cage may make more of, as files below `/proc/sys/user`.
-const NO_MORE: [&str; 8] = [
-    "/proc/sys/user/max_user_namespaces",
-    "/proc/sys/user/max_mnt_namespaces",
-    "/proc/sys/user/max_pid_namespaces",
-    "/proc/sys/user/max_net_namespaces",
-    "/proc/sys/user/max_ipc_namespaces",
-    "/proc/sys/user/max_uts_namespaces",
-    "/proc/sys/user/max_cgroup_namespaces",
-    "/proc/sys/user/max_time_namespaces",
+/// Kinds of namespaces that nothing in a cage may make more of, as files below `/proc/sys/user`, and how many a kernel in
+/// user space may have: it puts each of its parts into some, a start takes three of users and mounts.
+const NO_MORE: [(&str, &[u8]); 8] = [
+    ("/proc/sys/user/max_user_namespaces", FEW),
+    ("/proc/sys/user/max_mnt_namespaces", FEW),
+    ("/proc/sys/user/max_pid_namespaces", FEW),
+    ("/proc/sys/user/max_net_namespaces", FEW),
+    ("/proc/sys/user/max_ipc_namespaces", FEW),
+    ("/proc/sys/user/max_uts_namespaces", FEW),
+    ("/proc/sys/user/max_cgroup_namespaces", NONE),
+    ("/proc/sys/user/max_time_namespaces", NONE),
 ];
+
+const FEW: &[u8] = b"32";
+const NONE: &[u8] = b"0";
 
 /// Parts of `/proc` that are read-only even for uid 0.
 pub(crate) const PROC_READ_ONLY: [&str; 6] = ["proc/sys", "proc/bus", "proc/fs", "proc/irq", "proc/driver", "proc/tty"];
@@ -72,11 +76,12 @@ pub(crate) const PROC_MASKED_FOLDERS: [&str; 6] =
 
 /// Sets the cage's own namespace counts to nothing. After its mounts were made (detached ones count as namespaces),
 /// while `/proc` is still the writable one of the jail.
-pub(super) fn forbid_namespaces() -> Result<(), Failure> {
-    for path in NO_MORE {
+pub(super) fn forbid_namespaces(part: &Part<'_>) -> Result<(), Failure> {
+    for (path, few) in NO_MORE {
+        let most = if part.is_sentry() { few } else { NONE };
         let name = "forbid further namespaces";
         let file = open(path, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty()).step(name)?;
-        rustix::io::write(&file, b"0").map(drop).step(name)?;
+        rustix::io::write(&file, most).map(drop).step(name)?;
     }
     Ok(())
 }
@@ -95,6 +100,13 @@ pub(super) fn build_root(mounts: &Mounts, part: &Part<'_>) -> Result<(), Failure
             place(&mounts.scratch, root, "dev/shm").step("mount /dev/shm")?;
         }
         Part::Program(_) => place(&mounts.scratch, root, "tmp").step("mount /tmp")?,
+    }
+    if part.is_sentry() {
+        // Who has no `/proc` without covers in its mount namespace may not mount another, as a namespace of processes
+        // takes. It is behind a folder that nobody in the cage can enter: the program is another user than its owner, and
+        // whatever user it becomes in a namespace of its own, that owner is not mapped there.
+        let whole = fresh("proc").step("make the sealed /proc")?;
+        place(&whole, root, "sealed/proc").step("mount the sealed /proc")?;
     }
     let proc = fresh("proc").step("make /proc")?;
     place(&proc, root, "proc").step("mount /proc")?;

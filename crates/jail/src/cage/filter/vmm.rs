@@ -10,7 +10,7 @@ use crate::cage::program::EXEC_FD;
 
 /// Calls that are run whatever their arguments.
 #[rustfmt::skip]
-const ALLOWED: [i64; 106] = [
+pub(super) const ALLOWED: [i64; 106] = [
     // Files: read, write, open, stat, seek, sync, cut; links and names are of `/tmp`.
     0, 1, 2, 3, 4, 5, 6, 8, 17, 18, 19, 20, 21, 74, 75, 77, 79, 87, 89, 137, 138, 217, 221, 257, 262, 263, 267, 269,
     285, 295, 296, 332,
@@ -36,35 +36,13 @@ const NEW_LISTENER: u32 = 8;
 /// The descriptor itself is meant, and no path.
 const EMPTY_PATH: u32 = 0x1000;
 
-const fn only(number: i64, when: &'static [&'static [Check]]) -> Row {
+pub(super) const fn only(number: i64, when: &'static [&'static [Check]]) -> Row {
     Row { number, when }
 }
 
 /// Calls of which a part is allowed.
-const CHECKED: [Row; 7] = [
-    // ioctl: FIONBIO, FIONREAD, FIOCLEX, whether it is a terminal, and KVM, which takes a device that only some have.
-    only(
-        16,
-        &[
-            &[Check::Is(1, 0x5421)],
-            &[Check::Is(1, 0x541B)],
-            &[Check::Is(1, 0x5451)],
-            &[Check::Is(1, 0x5401)],
-            &[Check::Masked(1, 0xFF00, 0xAE00)],
-        ],
-    ),
+const CHECKED: [Row; 2] = [
     only(56, &[&[Check::Masked(0, NAMESPACES | THREAD, THREAD)]]),
-    // fcntl: copies, flags, locks of an open file, seals. No owner or signal of a descriptor, no lease, no watch.
-    only(
-        72,
-        &[
-            &[Check::Masked(1, !7, 0)],
-            &[Check::Masked(1, !3, 36)],
-            &[Check::Is(1, 1030)],
-            &[Check::Masked(1, !1, 1032)],
-            &[Check::Is(1, 1034)],
-        ],
-    ),
     // prctl: the thread's name, no_new_privs, a tighter filter, names of memory, what may be asked. Not the signal by which
     // it dies with the jail.
     only(
@@ -80,6 +58,32 @@ const CHECKED: [Row; 7] = [
             &[Check::Is(0, 0x5356_4D41)],
         ],
     ),
+];
+
+/// Those of which the same part is allowed to a kernel in user space.
+pub(super) const SHARED: [Row; 5] = [
+    // ioctl: FIONBIO, FIONREAD, FIOCLEX, whether it is a terminal, and KVM, which takes a device that only some have.
+    only(
+        16,
+        &[
+            &[Check::Is(1, 0x5421)],
+            &[Check::Is(1, 0x541B)],
+            &[Check::Is(1, 0x5451)],
+            &[Check::Is(1, 0x5401)],
+            &[Check::Masked(1, 0xFF00, 0xAE00)],
+        ],
+    ),
+    // fcntl: copies, flags, locks of an open file, seals. No owner or signal of a descriptor, no lease, no watch.
+    only(
+        72,
+        &[
+            &[Check::Masked(1, !7, 0)],
+            &[Check::Masked(1, !3, 36)],
+            &[Check::Is(1, 1030)],
+            &[Check::Masked(1, !1, 1032)],
+            &[Check::Is(1, 1034)],
+        ],
+    ),
     // Its own limits.
     only(302, &[&[Check::Is(0, 0)]]),
     // A tighter filter, and how libraries find out that there is such a thing (mode 0 is refused to who has a filter).
@@ -89,7 +93,7 @@ const CHECKED: [Row; 7] = [
 ];
 
 fn rows() -> impl Iterator<Item = Row> {
-    ALLOWED.into_iter().map(super::row).chain(CHECKED)
+    ALLOWED.into_iter().map(super::row).chain(CHECKED).chain(SHARED)
 }
 
 /// The filter.

@@ -155,7 +155,7 @@ fn l03_a_program_has_a_root_that_it_cannot_write_to() {
         .chain(["33 20 0:43 /tmp /tmp rw,nosuid,nodev,noexec - tmpfs disk rw".to_owned()])
         .collect();
     let good = kept.join("\n");
-    mounts(&good, of_a_program("tmpfs")).unwrap();
+    mounts(&good, of_a_program("tmpfs", Profile::Vmm)).unwrap();
     for (from, to) in [
         (" / / ro,", " / / rw,"),
         ("/tmp /tmp", "/srv/tmp /tmp"),
@@ -163,9 +163,13 @@ fn l03_a_program_has_a_root_that_it_cannot_write_to() {
         ("rw,nosuid,nodev,noexec - tmpfs disk", "rw,nodev - tmpfs disk"),
     ] {
         let weak = good.replacen(from, to, 1);
-        assert!(weak != good && mounts(&weak, of_a_program("tmpfs")).is_err(), "{to}");
+        assert!(weak != good && mounts(&weak, of_a_program("tmpfs", Profile::Vmm)).is_err(), "{to}");
     }
-    assert!(mounts(&good_mounts(), of_a_program("tmpfs")).is_err());
+    assert!(mounts(&good_mounts(), of_a_program("tmpfs", Profile::Vmm)).is_err());
+    let sealed = format!("{good}\n34 20 0:46 / /sealed/proc rw,nosuid,nodev,noexec - proc proc rw");
+    mounts(&sealed, of_a_program("tmpfs", Profile::Sentry)).unwrap();
+    assert!(mounts(&sealed, of_a_program("tmpfs", Profile::Vmm)).is_err());
+    assert!(mounts(&good, of_a_program("tmpfs", Profile::Sentry)).is_err());
 }
 
 #[test]
@@ -189,11 +193,11 @@ fn k16_a_program_has_what_it_was_handed_in_its_place_and_nothing_else_from_outsi
         _ => Err(Errno::NOENT),
     };
     let check = |found: &BTreeMap<u32, String>, outside: u32| {
-        program_descriptors(found, &handed, at, |number| Ok(number != outside))
+        program_descriptors(found, (&handed, None), at, |number| Ok(number != outside))
     };
     check(&good(), 99).unwrap();
     check(&good(), 6).unwrap_err();
-    program_descriptors(&good(), &[(8, 200), (7, 100)], at, |_| Ok(true)).unwrap_err();
+    program_descriptors(&good(), (&[(8, 200), (7, 100)], None), at, |_| Ok(true)).unwrap_err();
     for number in 0..5 {
         let mut found = good();
         found.remove(&number);
@@ -204,6 +208,10 @@ fn k16_a_program_has_what_it_was_handed_in_its_place_and_nothing_else_from_outsi
         found.insert(number, "/dev/pts/0".to_owned());
         assert!(check(&found, 99).is_err(), "{number} is a terminal");
     }
+    // The first is its standard input and output, too, where that is wanted.
+    let line = |number: u32| if number < 2 { Ok((7, 100)) } else { at(number) };
+    program_descriptors(&good(), (&handed, Some((7, 100))), line, |_| Ok(true)).unwrap();
+    program_descriptors(&good(), (&handed, Some((7, 100))), at, |_| Ok(true)).unwrap_err();
     let mountinfo = "20 1 0:40 / / ro - overlay overlay ro\n21 20 0:41 / /dev ro - tmpfs tmpfs ro\n";
     assert_eq!(in_the_cage("pos:\t0\nflags:\t0100000\nmnt_id:\t21\nino:\t7\n", mountinfo), Ok(true));
     for outside in ["mnt_id:\t2\n", "mnt_id:\t210\n", "mnt_id:\t1\n"] {
