@@ -22,7 +22,7 @@ RUNNER = env $(if $(SUDO),CARGO_TARGET_$(shell echo $(HOST) | tr a-z- A-Z_)_RUNN
 # Beside what building takes, as command:package.
 demo: NEEDS = python3:python3
 test: NEEDS = python3:python3 node:nodejs busybox:busybox-static ip:iproute2 ps:procps bwrap:bubblewrap qemu-system-x86_64:qemu-system-x86 \
-    keytool:default-jre-headless mkfs.ext4:e2fsprogs fzf:fzf rg:ripgrep musl-gcc:musl-tools
+    keytool:default-jre-headless mkfs.ext4:e2fsprogs runsc:runsc fzf:fzf rg:ripgrep musl-gcc:musl-tools
 soak: NEEDS = python3:python3 node:nodejs busybox:busybox-static ip:iproute2 ps:procps bwrap:bubblewrap
 bench: NEEDS = bwrap:bubblewrap
 fuzz: NEEDS = g++:g++

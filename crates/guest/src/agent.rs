@@ -66,7 +66,7 @@ pub fn main() -> anyhow::Result<()> {
     let stream = descriptors::inherit(STREAM_FD).context("take over the stream")?;
     let cgroup = descriptors::inherit(CGROUP_FD).context("take over the cgroup folder")?;
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).context("die with the parent")?;
-    serve(Cgroups::new(cgroup), None, || Duplex::socket(stream))
+    serve(Cgroups::new(Some(cgroup)), None, || Duplex::socket(stream))
 }
 
 /// Serves the stream that `connect` makes once there is something to watch it with.

@@ -8,6 +8,7 @@
 #![deny(clippy::indexing_slicing, clippy::string_slice)]
 
 pub mod agent;
+mod beneath;
 pub mod collect;
 pub mod descriptor;
 pub mod exec;

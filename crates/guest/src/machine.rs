@@ -24,6 +24,7 @@ use crate::agent::connect::{Code, RpcError};
 mod boot;
 pub mod claim;
 pub mod collect;
+mod given;
 mod ground;
 mod mounts;
 mod root;
@@ -80,7 +81,7 @@ pub struct Machine {
 /// # Errors
 /// Names the step of the start that failed.
 pub fn main(stdio: bool) -> anyhow::Result<()> {
-    let started = if stdio { ground::given() } else { boot::boot() };
+    let started = if stdio { given::start() } else { boot::boot() };
     let ended = started.and_then(|(ground, cgroups, connect)| {
         let machine = Machine { ground, phase: Cell::new(Phase::Parked), claimed: OnceCell::new() };
         crate::agent::serve(cgroups, Some(machine), connect)
@@ -105,6 +106,11 @@ impl Machine {
     /// Whether nothing may be started any more.
     pub(crate) fn is_stopped(&self) -> bool {
         self.phase.get() == Phase::Stopped
+    }
+
+    /// Whether its kernel is a program: one that lacks parts of Linux.
+    pub(crate) fn is_in_user_space(&self) -> bool {
+        matches!(self.ground, ground::Ground::Given(_))
     }
 
     /// Descriptors that PID 1 needs beneath its Landlock fence. No path leads to them.

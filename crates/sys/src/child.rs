@@ -50,8 +50,8 @@ pub struct Identity {
     pub gid: Gid,
     /// Its permitted, effective and bounding set; the inheritable and ambient ones are empty.
     pub capabilities: CapabilitySet,
-    /// Set last, with the locks among them.
-    pub secure_bits: CapabilitiesSecureBits,
+    /// Set last, with the locks among them. None for a kernel that has neither these nor ambient capabilities.
+    pub secure_bits: Option<CapabilitiesSecureBits>,
 }
 
 /// What to start, and how.
@@ -69,8 +69,8 @@ pub struct Command<'a> {
     pub stdio: [BorrowedFd<'a>; 3],
     /// Whether standard input is the terminal that controls the new session.
     pub terminal: bool,
-    /// Folder of the cgroup (version 2) that the child is born in.
-    pub cgroup: BorrowedFd<'a>,
+    /// Folder of the cgroup (version 2) that the child is born in, where there are any.
+    pub cgroup: Option<BorrowedFd<'a>>,
     /// Who it is.
     pub identity: Identity,
     /// Soft and hard limit of each.
@@ -159,11 +159,14 @@ pub fn start(command: &Command<'_>) -> Result<Child, Errno> {
     // No handler of the parent may run in the child.
     let before = block_signals();
     let mut procs = None;
-    let mut forked = fork_into(command.cgroup);
-    if let Err(Errno::NOSYS) = forked {
+    let mut forked = match command.cgroup {
+        Some(cgroup) => fork_into(cgroup),
+        None => fork(),
+    };
+    if let (Err(Errno::NOSYS), Some(cgroup)) = (forked, command.cgroup) {
         // Behind a filter that hides `clone3`. Slower: the move waits for other processors.
         let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-        let opened = rustix::fs::openat(command.cgroup, c"cgroup.procs", flags, Mode::empty());
+        let opened = rustix::fs::openat(cgroup, c"cgroup.procs", flags, Mode::empty());
         forked = opened.and_then(|file| {
             procs = Some(file);
             fork()
@@ -185,7 +188,11 @@ fn run(command: &Command<'_>, procs: Option<&OwnedFd>, report: RawFd) -> Result<
     if let Some(procs) = procs {
         rustix::io::write(procs, b"0").map_err(at(Step::Cgroup))?;
     }
-    rustix::process::setsid().map_err(at(Step::Session))?;
+    // Not by rustix, which takes the answer for a process id: gVisor's is 0.
+    // SAFETY: takes nothing and touches no memory.
+    if unsafe { libc::setsid() } == -1 {
+        return Err((Step::Session, last_errno()));
+    }
     let [input, output, error] = command.stdio;
     rustix::stdio::dup2_stdin(input).map_err(at(Step::Stdio))?;
     rustix::stdio::dup2_stdout(output).map_err(at(Step::Stdio))?;
@@ -225,12 +232,16 @@ fn become_identity(identity: Identity) -> Result<(), Errno> {
             _ => return Err(last_errno()),
         }
     }
-    rustix::thread::clear_ambient_capability_set()?;
+    if identity.secure_bits.is_some() {
+        rustix::thread::clear_ambient_capability_set()?;
+    }
     rustix::thread::set_thread_groups(&[identity.gid])?;
     rustix::thread::set_thread_res_gid(identity.gid, identity.gid, identity.gid)?;
     // Before the change of user, which would take the right to lock them. Where they say `NO_SETUID_FIXUP`, that change
     // leaves the sets alone; all of them are set just below.
-    rustix::thread::set_capabilities_secure_bits(identity.secure_bits)?;
+    if let Some(bits) = identity.secure_bits {
+        rustix::thread::set_capabilities_secure_bits(bits)?;
+    }
     rustix::thread::set_thread_res_uid(identity.uid, identity.uid, identity.uid)?;
     let sets = CapabilitySets {
         effective: identity.capabilities,
@@ -250,7 +261,7 @@ fn close_all_but_stdio_and(report: RawFd) -> Result<(), Errno> {
         }
     }
     // SAFETY: the descriptors from 4 on belong to structures of the parent that this process never uses or drops.
-    match unsafe { libc::syscall(libc::SYS_close_range, REPORT + 1, libc::c_uint::MAX, 0) } {
+    match unsafe { libc::syscall(libc::SYS_close_range, REPORT + 1, libc::c_int::MAX, 0) } {
         0 => Ok(()),
         _ => Err(last_errno()),
     }

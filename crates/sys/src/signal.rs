@@ -40,6 +40,25 @@ pub fn reset() -> Result<(), Errno> {
     change_mask(libc::SIG_SETMASK, &signal_set(&[])?)
 }
 
+/// Kills every process that this one may signal, but itself: as PID 1, everything in its namespace. Whether there was any.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn kill_all_others() -> Result<bool, Errno> {
+    if std::process::id() != 1 {
+        // Anywhere else that would be everybody's.
+        return Err(Errno::PERM);
+    }
+    // SAFETY: takes numbers only.
+    match unsafe { libc::kill(-1, libc::SIGKILL) } {
+        0 => Ok(true),
+        _ => match last_errno() {
+            Errno::SRCH => Ok(false),
+            errno => Err(errno),
+        },
+    }
+}
+
 fn signal_set(signals: &[i32]) -> Result<libc::sigset_t, Errno> {
     let mut set = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: initialises the live set.

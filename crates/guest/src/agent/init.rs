@@ -33,12 +33,19 @@ pub(super) async fn init(agent: &Rc<Agent>, body: Incoming) -> Result<Answer, Rp
     if agent.settings.set(settings).is_err() {
         return Err(RpcError::new(Code::AlreadyExists, "the sandbox is initialised already"));
     }
-    let fences = vec![format!("landlock:{abi}"), filter::fence(&agent.filters)];
+    let mut fences = vec![filter::fence(&agent.filters)];
+    if let Some(abi) = abi {
+        fences.insert(0, format!("landlock:{abi}"));
+    }
     Ok(json_answer(&InitResponse { fences }))
 }
 
 /// Gives up every path but the folders that are in `/` now and the mounts; `/` itself can be listed.
-fn restrict(agent: &Agent, request: &InitRequest) -> Result<i32, RpcError> {
+fn restrict(agent: &Agent, request: &InitRequest) -> Result<Option<i32>, RpcError> {
+    if agent.machine.as_ref().is_some_and(Machine::is_in_user_space) {
+        // That kernel has no Landlock. It is the fence itself: nothing of another sandbox is in it.
+        return Ok(None);
+    }
     let fail = |what: &str, error: &dyn std::fmt::Display| {
         RpcError::new(Code::Internal, format!("put up the Landlock fence: {what}: {error}"))
     };
@@ -62,16 +69,14 @@ fn restrict(agent: &Agent, request: &InitRequest) -> Result<i32, RpcError> {
         let folder = open(mount.as_str().as_bytes()).map_err(|e| fail(mount.as_str(), &e))?;
         granted.push((folder, Rights::All));
     }
-    let mut grants = vec![
-        Grant { beneath: root.as_fd(), rights: Rights::List },
-        // Not in any path of the sandbox, so PID 1's alone.
-        Grant { beneath: agent.cgroups.folder(), rights: Rights::All },
-    ];
+    let mut grants = vec![Grant { beneath: root.as_fd(), rights: Rights::List }];
+    // Not in any path of the sandbox, so PID 1's alone.
+    grants.extend(agent.cgroups.folder().map(|beneath| Grant { beneath, rights: Rights::All }));
     // As unreachable by path.
     let layers = agent.machine.iter().flat_map(Machine::layers);
     grants.extend(layers.map(|beneath| Grant { beneath, rights: Rights::All }));
     grants.extend(granted.iter().map(|(folder, rights)| Grant { beneath: folder.as_fd(), rights: *rights }));
-    landlock::restrict(&grants).map_err(|e| fail("restrict", &e))
+    landlock::restrict(&grants).map(Some).map_err(|e| fail("restrict", &e))
 }
 
 fn open_listing(path: &[u8]) -> rustix::io::Result<OwnedFd> {

@@ -3,34 +3,20 @@
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat};
 use rustix::io::Errno;
 
-const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
-    .union(ResolveFlags::NO_SYMLINKS)
-    .union(ResolveFlags::NO_MAGICLINKS)
-    .union(ResolveFlags::NO_XDEV);
+use crate::beneath;
 
 /// Opens the folder at `path` below `root`; an empty path is the root itself.
 pub(super) fn open_folder(root: &OwnedFd, path: &[u8]) -> Result<OwnedFd, Errno> {
     let path = if path.is_empty() { b"." } else { path };
-    open(root, path, OFlags::RDONLY | OFlags::DIRECTORY)
+    beneath::open(root, path, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty())
 }
 
 /// Opens a regular file in a folder, for reading.
 pub(super) fn open_file(folder: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
-    open(folder, name, OFlags::RDONLY | OFlags::NONBLOCK)
-}
-
-fn open(at: &OwnedFd, path: &[u8], flags: OFlags) -> Result<OwnedFd, Errno> {
-    loop {
-        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match rustix::fs::openat2(at, path, flags, Mode::empty(), RESOLVE) {
-            // Something was renamed meanwhile; nothing alive here can do that for ever.
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            other => return other,
-        }
-    }
+    beneath::open(folder, name, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty())
 }
 
 /// What a name in a folder is, without following it; `None` if there is nothing.

@@ -1,4 +1,6 @@
 //! A cgroup per exec, below the one folder that was delegated to the sandbox. Reached by descriptor only.
+//!
+//! A kernel in user space has none. A group is then nothing: what left its exec's session lives on until the stop.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,7 +12,7 @@ use rustix::io::Errno;
 /// The delegated folder and the groups in it.
 #[derive(Debug)]
 pub struct Cgroups {
-    folder: Rc<OwnedFd>,
+    folder: Option<Rc<OwnedFd>>,
     next: Cell<u64>,
     /// Made ahead, since making one takes longer than anything else at the start of an exec.
     spare: RefCell<Option<Group>>,
@@ -20,7 +22,11 @@ pub struct Cgroups {
 
 /// One exec's group.
 #[derive(Debug)]
-pub struct Group {
+pub struct Group(Option<Place>);
+
+/// Where a group is.
+#[derive(Debug)]
+struct Place {
     name: String,
     folder: Rc<OwnedFd>,
     parent: Rc<OwnedFd>,
@@ -29,20 +35,25 @@ pub struct Group {
 impl Cgroups {
     /// Takes the delegated folder.
     #[must_use]
-    pub fn new(folder: OwnedFd) -> Self {
-        Self { folder: Rc::new(folder), next: Cell::new(1), spare: RefCell::default(), lingering: RefCell::default() }
+    pub fn new(folder: Option<OwnedFd>) -> Self {
+        Self {
+            folder: folder.map(Rc::new),
+            next: Cell::new(1),
+            spare: RefCell::default(),
+            lingering: RefCell::default(),
+        }
     }
 
     /// The delegated folder.
     #[must_use]
-    pub fn folder(&self) -> BorrowedFd<'_> {
-        self.folder.as_fd()
+    pub fn folder(&self) -> Option<BorrowedFd<'_>> {
+        self.folder.as_ref().map(|folder| folder.as_fd())
     }
 
     /// Makes the next exec's group now. A failure shows when it is needed.
     pub fn prepare_spare(&self) {
         if self.spare.borrow().is_none() {
-            *self.spare.borrow_mut() = self.make(&self.folder).ok();
+            *self.spare.borrow_mut() = self.make(self.folder.as_ref()).ok();
         }
     }
 
@@ -53,7 +64,7 @@ impl Cgroups {
     pub fn take(&self) -> Result<Group, Errno> {
         match self.spare.borrow_mut().take() {
             Some(group) => Ok(group),
-            None => self.make(&self.folder),
+            None => self.make(self.folder.as_ref()),
         }
     }
 
@@ -62,16 +73,19 @@ impl Cgroups {
     /// # Errors
     /// When it cannot be made.
     pub fn take_inside(&self, group: &Group) -> Result<Group, Errno> {
-        self.make(&group.folder)
+        self.make(group.0.as_ref().map(|place| &place.folder))
     }
 
-    fn make(&self, parent: &Rc<OwnedFd>) -> Result<Group, Errno> {
+    fn make(&self, parent: Option<&Rc<OwnedFd>>) -> Result<Group, Errno> {
+        let Some(parent) = parent else {
+            return Ok(Group(None));
+        };
         let name = format!("exec-{}", self.next.get());
         self.next.set(self.next.get() + 1);
         rustix::fs::mkdirat(&**parent, &name, Mode::RWXU)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let folder = rustix::fs::openat(&**parent, &name, flags, Mode::empty())?;
-        Ok(Group { name, folder: Rc::new(folder), parent: Rc::clone(parent) })
+        Ok(Group(Some(Place { name, folder: Rc::new(folder), parent: Rc::clone(parent) })))
     }
 
     /// Removes the group once it is empty: now, or when its last process is reaped.
@@ -101,12 +115,14 @@ impl Group {
     /// Whether a line of `/proc/PID/cgroup` is of a process in this group or in one inside it.
     #[must_use]
     pub fn holds(&self, line: &str) -> bool {
-        line.strip_prefix("0::").is_some_and(|path| path.split('/').any(|name| name == self.name))
+        let Some(place) = &self.0 else { return false };
+        line.strip_prefix("0::").is_some_and(|path| path.split('/').any(|name| name == place.name))
     }
 
     /// Gives the group back if it is not empty.
     fn remove(self) -> Option<Self> {
-        match rustix::fs::unlinkat(&*self.parent, &self.name, AtFlags::REMOVEDIR) {
+        let place = self.0.as_ref()?;
+        match rustix::fs::unlinkat(&*place.parent, &place.name, AtFlags::REMOVEDIR) {
             Err(Errno::BUSY) => Some(self),
             // Gone, or out of reach: trying again would not help.
             _ => None,
@@ -115,8 +131,8 @@ impl Group {
 
     /// The folder, for a child to be born in.
     #[must_use]
-    pub fn folder(&self) -> BorrowedFd<'_> {
-        self.folder.as_fd()
+    pub fn folder(&self) -> Option<BorrowedFd<'_>> {
+        self.0.as_ref().map(|place| place.folder.as_fd())
     }
 
     /// Kills every process in the group, wherever it went: new sessions, orphans, stopped ones.
@@ -124,7 +140,8 @@ impl Group {
     /// # Errors
     /// When the kernel refuses; nothing is killed then.
     pub fn kill(&self) -> Result<(), Errno> {
-        let file = rustix::fs::openat(&*self.folder, "cgroup.kill", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        let place = self.0.as_ref().ok_or(Errno::NOSYS)?;
+        let file = rustix::fs::openat(&*place.folder, "cgroup.kill", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
         rustix::io::write(&file, b"1").map(|_written| ())
     }
 }

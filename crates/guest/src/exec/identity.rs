@@ -81,11 +81,11 @@ impl User {
                 uid,
                 gid,
                 capabilities: CapabilitySet::empty(),
-                secure_bits: locked | CapabilitiesSecureBits::NO_ROOT | CapabilitiesSecureBits::NO_SETUID_FIXUP,
+                secure_bits: Some(locked | CapabilitiesSecureBits::NO_ROOT | CapabilitiesSecureBits::NO_SETUID_FIXUP),
             }),
             // Keeps the meaning of uid 0, so that its programs get the set above and lose it on a change of user.
             Self::Root if settings.root => {
-                Ok(Identity { uid, gid, capabilities: ROOT_CAPABILITIES, secure_bits: locked })
+                Ok(Identity { uid, gid, capabilities: ROOT_CAPABILITIES, secure_bits: Some(locked) })
             }
             Self::Root => Err(RpcError::new(Code::PermissionDenied, "this sandbox has no root user")),
         }

@@ -64,7 +64,8 @@ pub async fn start(agent: &Rc<Agent>, spec: StartSpec) -> Result<mpsc::Receiver<
     if !agent.registry.borrow().has_room() {
         return Err(RpcError::new(Code::ResourceExhausted, "too many execs are running"));
     }
-    let plumbing = plumb(&spec).map_err(|error| no_room("make pipes for the program", &error))?;
+    let can_give = !agent.machine.as_ref().is_some_and(Machine::is_in_user_space);
+    let plumbing = plumb(&spec, can_give).map_err(|error| no_room("make pipes for the program", &error))?;
     let group = agent.cgroups.take().map_err(|error| no_room("make a cgroup", &error.into()))?;
     let child = match fork(agent, &spec, &plumbing, &group) {
         Ok(child) => child,
@@ -98,7 +99,9 @@ fn no_room(doing: &str, error: &io::Error) -> RpcError {
     RpcError::new(Code::ResourceExhausted, format!("{doing}: {error}"))
 }
 
-fn plumb(spec: &StartSpec) -> io::Result<Plumbing> {
+/// `can_give`: whether this kernel lets a pipe be given away.
+fn plumb(spec: &StartSpec, can_give: bool) -> io::Result<Plumbing> {
+    let give = |pipe: &OwnedFd| if can_give { give(pipe, spec.user) } else { Ok(()) };
     if let Some(size) = spec.pty {
         let (uid, gid) = spec.user.ids();
         let pty = pty::open(uid, gid)?;
@@ -113,13 +116,13 @@ fn plumb(spec: &StartSpec) -> io::Result<Plumbing> {
     let (from_stderr, stderr) = pipe_with(PipeFlags::CLOEXEC)?;
     let (stdin, input) = if spec.stdin {
         let (stdin, to_stdin) = pipe_with(PipeFlags::CLOEXEC)?;
-        give(&stdin, spec.user)?;
+        give(&stdin)?;
         (stdin, Input::pipe(to_stdin)?)
     } else {
         (null()?, Input::closed())
     };
-    give(&stdout, spec.user)?;
-    give(&stderr, spec.user)?;
+    give(&stdout)?;
+    give(&stderr)?;
     let outputs = vec![(Channel::Stdout, Source::pipe(from_stdout)?), (Channel::Stderr, Source::pipe(from_stderr)?)];
     Ok(Plumbing { stdio: [stdin, stdout, stderr], input, terminal: None, outputs })
 }
@@ -202,6 +205,12 @@ pub fn launch(agent: &Agent, launch: &Launch<'_>) -> Result<Child, RpcError> {
         let texts = texts.iter().map(|text| CString::new(text.clone()));
         Ok(CStrings::new(texts.collect::<Result<_, _>>().map_err(|_nul| invalid("an argument has a NUL byte"))?))
     };
+    let mut identity = launch.user.identity(settings)?;
+    let mut limits: Vec<(Resource, u64)> = limits(settings.open_files).into();
+    if agent.machine.as_ref().is_some_and(Machine::is_in_user_space) {
+        identity.secure_bits = None;
+        limits.retain(|(resource, _)| matches!(resource, Resource::Core | Resource::Nofile));
+    }
     let child = child::start(&Command {
         programs: launch.programs,
         arguments: &strings(&launch.arguments)?,
@@ -210,8 +219,8 @@ pub fn launch(agent: &Agent, launch: &Launch<'_>) -> Result<Child, RpcError> {
         stdio: launch.stdio,
         terminal: launch.terminal,
         cgroup: launch.group.folder(),
-        identity: launch.user.identity(settings)?,
-        limits: &limits(settings.open_files),
+        identity,
+        limits: &limits,
         filters: &agent.filters,
     });
     child.map_err(|errno| no_room("fork the program", &errno.into()))

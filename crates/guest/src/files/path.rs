@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use bailey_protocol::path::MAX_PATH_BYTES;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
 use crate::agent::connect::{RpcError, invalid};
@@ -39,16 +39,7 @@ pub fn resolve(path: &str, user: User) -> Result<String, RpcError> {
 pub fn open(at: Option<&OwnedFd>, path: &str, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
     // The call refuses flags that mean nothing for an `O_PATH`.
     let flags = flags | OFlags::CLOEXEC | if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NOCTTY };
-    loop {
-        let opened = match at {
-            Some(folder) => rustix::fs::openat2(folder, path, flags, mode, ResolveFlags::NO_MAGICLINKS),
-            None => rustix::fs::openat2(CWD, path, flags, mode, ResolveFlags::NO_MAGICLINKS),
-        };
-        match opened {
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            other => return other,
-        }
-    }
+    crate::beneath::open_without_magic(at, path, flags, mode)
 }
 
 /// The last name of a path, and the folder that it is in.

@@ -76,7 +76,7 @@ pub(super) fn boot() -> anyhow::Result<(Ground, Cgroups, Connect)> {
     let agent = openat(CWD, "/init", OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty());
     let agent = agent.context("open the agent")?;
     let code = make_cgroup(&stage).context("make the cgroups")?;
-    let cgroups = Cgroups::new(code.try_clone()?);
+    let cgroups = Cgroups::new(Some(code.try_clone()?));
     bailey_sys::namespace::bring_up_loopback().context("bring up the loopback interface")?;
     rustix::system::sethostname(b"sandbox").context("set the host name")?;
     raise_limits().context("raise PID 1's limits")?;

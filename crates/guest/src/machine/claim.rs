@@ -13,12 +13,10 @@ use base64::Engine;
 use hyper::body::Incoming;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
-use rustix::mount::MountAttrFlags;
-use rustix::time::{ClockId, Timespec, clock_settime};
 
 use super::mounts::Slice;
-use super::root::{bind, file};
-use super::scratch::{Scratch, TAME};
+use super::root::file;
+use super::scratch::Scratch;
 use super::{Machine, MachineError, Phase, Step};
 use crate::agent::Agent;
 use crate::agent::connect::{Answer, Code, RpcError, invalid, json_answer, read_unary};
@@ -103,34 +101,20 @@ fn overlap(a: &str, b: &str) -> bool {
 /// Every step, in an order in which nothing is drawn before the generator is the machine's own.
 fn take(machine: &Machine, request: MachineClaim, entropy: &[u8]) -> Result<(Claimed, Vec<String>), MachineError> {
     let ground = &machine.ground;
-    reseed(entropy).step("reseed the kernel's generator")?;
-    set_clock(request.now_ns).step("set the clock")?;
+    let mut fences = ground.begin_anew(entropy, request.now_ns)?;
     rustix::system::sethostname(request.hostname.as_bytes()).step("set the host name")?;
     let scratch = ground.furnish(&request.limits)?;
     write_machine_id(&request.machine_id).step("write the machine id")?;
-    tell_boot_id(&scratch, &request.boot_id).step("tell the boot id")?;
-    let limited = ground.limit(&request.limits)?;
+    fences.extend(["hostname", "machine_id"]);
+    fences.extend(ground.tell_boot_id(&scratch, &request.boot_id)?);
+    fences.extend(ground.limit(&request.limits)?);
     let mut slices = Vec::new();
     for (number, mount) in request.mounts.into_iter().enumerate() {
         slices.push(Slice::make(&scratch, number, mount).step("make the layers of a slice")?);
     }
-    let own = ["entropy", "clock", "hostname", "machine_id", "boot_id"];
-    let mut fences: Vec<String> = own.iter().chain(&limited).map(|&name| name.to_owned()).collect();
+    let mut fences: Vec<String> = fences.into_iter().map(str::to_owned).collect();
     fences.push(format!("scratch:{}", scratch.kind()));
     Ok((Claimed { limits: request.limits, scratch, slices }, fences))
-}
-
-fn reseed(bytes: &[u8]) -> Result<(), Errno> {
-    use std::os::fd::AsFd;
-    let random = openat(CWD, "/dev/random", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
-    entropy::reseed(random.as_fd(), bytes)
-}
-
-fn set_clock(now_ns: u64) -> Result<(), Errno> {
-    const SECOND: u64 = 1_000_000_000;
-    let seconds = i64::try_from(now_ns / SECOND).map_err(|_too_late| Errno::INVAL)?;
-    let rest = i64::try_from(now_ns % SECOND).map_err(|_too_late| Errno::INVAL)?;
-    clock_settime(ClockId::Realtime, Timespec { tv_sec: seconds, tv_nsec: rest })
 }
 
 /// The template's own file, if it has one, is of all machines that start from it.
@@ -142,14 +126,6 @@ fn write_machine_id(id: &str) -> Result<(), Errno> {
     super::root::ensure_folder(&openat(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?, "etc")?;
     let new = file(CWD, "/etc/machine-id", 0o444)?;
     rustix::io::write(&new, format!("{id}\n").as_bytes()).map(drop)
-}
-
-/// The kernel's own is that of the machine which this one may be a copy of.
-fn tell_boot_id(scratch: &Scratch, id: &str) -> Result<(), Errno> {
-    let new = file(scratch, "boot_id", 0o444)?;
-    rustix::io::write(&new, format!("{id}\n").as_bytes())?;
-    let attributes = TAME | MountAttrFlags::MOUNT_ATTR_NOEXEC | MountAttrFlags::MOUNT_ATTR_RDONLY;
-    bind(scratch, "boot_id", attributes, CWD, "/proc/sys/kernel/random/boot_id")
 }
 
 #[cfg(test)]

@@ -5,16 +5,19 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use bailey_protocol::jail::StopFacts;
 use bailey_protocol::limits::Limits;
+use bailey_sys::entropy;
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use rustix::io::Errno;
-use rustix::mount::{UnmountFlags, unmount};
+use rustix::mount::{MountAttrFlags, UnmountFlags, unmount};
+use rustix::time::{ClockId, Timespec, clock_settime};
 
 use super::boot::read;
-use super::root::{self, place};
-use super::scratch::{Scratch, by_descriptor};
+use super::given::Given;
+use super::mounts::Slice;
+use super::root::{self, bind, ensure_folder, file, overlay, place};
+use super::scratch::{Scratch, TAME, by_descriptor};
 use super::{MachineError, Step};
 use crate::descriptor::Duplex;
-use crate::exec::cgroup::Cgroups;
 
 /// Makes the node's stream, once there is something to watch it with.
 pub(super) type Connect = Box<dyn FnOnce() -> io::Result<Duplex>>;
@@ -27,6 +30,8 @@ const PERIOD_US: u64 = 100_000;
 pub(super) enum Ground {
     /// A kernel of its own, with virtual devices.
     Kernel(Kernel),
+    /// A kernel in user space, with a finished system.
+    Given(Given),
 }
 
 /// Descriptors into the initramfs, which is beneath the root.
@@ -39,16 +44,12 @@ pub(super) struct Kernel {
     pub(super) code: OwnedFd,
 }
 
-/// A finished system around a process that was started as its PID 1.
-pub(super) fn given() -> anyhow::Result<(Ground, Cgroups, Connect)> {
-    anyhow::bail!("no system of this kind is known")
-}
-
 impl Ground {
     /// Whether the machine stays when the stream's other end goes.
     pub(super) fn outlives_the_stream(&self) -> bool {
         match self {
             Self::Kernel(_) => true,
+            Self::Given(_) => false,
         }
     }
 
@@ -56,6 +57,7 @@ impl Ground {
     pub(super) fn furnish(&self, limits: &Limits) -> Result<Scratch, MachineError> {
         match self {
             Self::Kernel(kernel) => kernel.furnish(limits),
+            Self::Given(given) => given.furnish(limits),
         }
     }
 
@@ -63,6 +65,7 @@ impl Ground {
     pub(super) fn limit(&self, limits: &Limits) -> Result<Vec<&'static str>, MachineError> {
         match self {
             Self::Kernel(kernel) => kernel.limit(limits).step("limit what the code uses"),
+            Self::Given(_) => Ok(Vec::new()),
         }
     }
 
@@ -70,6 +73,7 @@ impl Ground {
     pub(super) fn kill_all(&self) -> Result<bool, MachineError> {
         match self {
             Self::Kernel(kernel) => kernel.kill_all().step("kill everything"),
+            Self::Given(given) => given.kill_all().step("kill everything"),
         }
     }
 
@@ -77,6 +81,49 @@ impl Ground {
     pub(super) fn facts(&self) -> Result<StopFacts, MachineError> {
         match self {
             Self::Kernel(kernel) => kernel.facts().step("read what was counted"),
+            Self::Given(_) => Ok(StopFacts::default()),
+        }
+    }
+
+    /// Begins with random numbers and a clock of its own, where those of another machine may have come along.
+    pub(super) fn begin_anew(&self, entropy: &[u8], now_ns: u64) -> Result<Vec<&'static str>, MachineError> {
+        match self {
+            Self::Kernel(_) => {
+                reseed(entropy).step("reseed the kernel's generator")?;
+                set_clock(now_ns).step("set the clock")?;
+                Ok(vec!["entropy", "clock"])
+            }
+            Self::Given(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// Has the kernel's boot id be this one, where it has any.
+    pub(super) fn tell_boot_id(&self, scratch: &Scratch, id: &str) -> Result<Option<&'static str>, MachineError> {
+        match self {
+            Self::Kernel(_) => tell_boot_id(scratch, id).step("tell the boot id").map(|()| Some("boot_id")),
+            Self::Given(_) => Ok(None),
+        }
+    }
+
+    /// Mounts a slice where it belongs; what the code sees of it.
+    pub(super) fn mount_slice(&self, scratch: &Scratch, slice: &Slice, root: &OwnedFd) -> Result<OwnedFd, Errno> {
+        let at = slice.mount.at.as_str().trim_start_matches('/');
+        // Step by step, since a template may have links.
+        let place_of_it = ensure_folder(root, at)?;
+        match self {
+            Self::Given(given) => {
+                let name = at.replace('/', "-");
+                given.mount_slice((scratch, &name), (&slice.lower, slice.upper.as_ref()), at)
+            }
+            Self::Kernel(_) => {
+                let Some(upper) = &slice.upper else {
+                    bind(&slice.lower, "", TAME | MountAttrFlags::MOUNT_ATTR_RDONLY, root, at)?;
+                    return Ok(place_of_it);
+                };
+                let merged = overlay(&slice.lower, upper)?;
+                place(&merged, root, at)?;
+                Ok(merged)
+            }
         }
     }
 }
@@ -151,4 +198,24 @@ impl Kernel {
         let file = openat(self.code.as_fd(), name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
         rustix::io::write(&file, value.as_bytes()).map(drop)
     }
+}
+
+fn reseed(bytes: &[u8]) -> Result<(), Errno> {
+    let random = openat(CWD, "/dev/random", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    entropy::reseed(random.as_fd(), bytes)
+}
+
+fn set_clock(now_ns: u64) -> Result<(), Errno> {
+    const SECOND: u64 = 1_000_000_000;
+    let seconds = i64::try_from(now_ns / SECOND).map_err(|_too_late| Errno::INVAL)?;
+    let rest = i64::try_from(now_ns % SECOND).map_err(|_too_late| Errno::INVAL)?;
+    clock_settime(ClockId::Realtime, Timespec { tv_sec: seconds, tv_nsec: rest })
+}
+
+/// The kernel's own is that of the machine which this one may be a copy of.
+fn tell_boot_id(scratch: &Scratch, id: &str) -> Result<(), Errno> {
+    let new = file(scratch, "boot_id", 0o444)?;
+    rustix::io::write(&new, format!("{id}\n").as_bytes())?;
+    let attributes = TAME | MountAttrFlags::MOUNT_ATTR_NOEXEC | MountAttrFlags::MOUNT_ATTR_RDONLY;
+    bind(scratch, "boot_id", attributes, CWD, "/proc/sys/kernel/random/boot_id")
 }

@@ -6,10 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use bailey_protocol::jail::CageMount;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
-use rustix::mount::MountAttrFlags;
 
-use super::root::{bind, ensure_folder, overlay, place};
-use super::scratch::{Scratch, TAME, Upper};
+use super::scratch::{Scratch, Upper};
 use super::{Machine, Phase, Step};
 use crate::agent::connect::{Code, RpcError};
 use crate::exec::identity::User;
@@ -39,7 +37,7 @@ impl Slice {
     /// Makes its layers, which are the user's.
     pub(super) fn make(scratch: &Scratch, number: usize, mount: CageMount) -> Result<Self, Errno> {
         let owner = User::User.ids().0.as_raw();
-        let lower = scratch.folder(&format!("slice-{number}"), owner, 0o755)?;
+        let lower = scratch.lower(&format!("slice-{number}"), owner)?;
         let upper = mount.writable.then(|| scratch.upper(&format!("slice-{number}"), owner)).transpose()?;
         Ok(Self { mount, lower, content: Cell::new(Content::Missing), upper, merged: OnceCell::new() })
     }
@@ -47,20 +45,6 @@ impl Slice {
     /// Upper, merged and lower layer, if it can be written to and is mounted.
     pub(super) fn layers(&self) -> Option<[BorrowedFd<'_>; 3]> {
         Some([self.upper.as_ref()?.upper.as_fd(), self.merged.get()?.as_fd(), self.lower.as_fd()])
-    }
-
-    fn mount(&self, root: &OwnedFd) -> Result<(), Errno> {
-        let at = self.mount.at.as_str();
-        // Made step by step, since a template may have links.
-        drop(ensure_folder(root, at)?);
-        let inside = at.trim_start_matches('/');
-        let Some(upper) = &self.upper else {
-            return bind(&self.lower, "", TAME | MountAttrFlags::MOUNT_ATTR_RDONLY, root, inside);
-        };
-        let merged = overlay(&self.lower, upper)?;
-        place(&merged, root, inside)?;
-        let _only_once = self.merged.set(merged);
-        Ok(())
     }
 }
 
@@ -78,7 +62,8 @@ impl Machine {
             claimed.scratch.settle(&claimed.limits).step("give the scratch space its size")?;
             let root = openat(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).step("open the root")?;
             for slice in &claimed.slices {
-                slice.mount(&root).step("mount a slice")?;
+                let merged = self.ground.mount_slice(&claimed.scratch, slice, &root).step("mount a slice")?;
+                let _only_once = slice.merged.set(merged);
             }
             Ok(())
         })

@@ -3,12 +3,13 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use bailey_protocol::guest::AGENT_PATH;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, chmodat, makedev, mkdirat, mknodat, openat};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, chmodat, makedev, mkdirat, mknodat, openat};
 use rustix::io::Errno;
 use rustix::mount::{MountAttrFlags, MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
 use super::scratch::{Scratch, TAME, Upper, by_descriptor, fresh};
 use super::{MachineError, Step};
+use crate::beneath;
 
 const INERT: MountAttrFlags = TAME.union(MountAttrFlags::MOUNT_ATTR_NOEXEC);
 
@@ -146,9 +147,8 @@ pub(super) fn file(at: impl AsFd, path: &str, mode: u32) -> Result<OwnedFd, Errn
 pub(super) fn ensure_folder(root: &OwnedFd, path: &str) -> Result<OwnedFd, Errno> {
     let mut at = root.try_clone().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
     for name in path.split('/').filter(|name| !name.is_empty()) {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-        let inside = |at: &OwnedFd| rustix::fs::openat2(at, name, flags, Mode::empty(), resolve);
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let inside = |at: &OwnedFd| beneath::open(at, name.as_bytes(), flags, Mode::empty());
         at = match inside(&at) {
             Err(Errno::NOENT) => {
                 mkdirat(&at, name, Mode::from_raw_mode(0o755))?;

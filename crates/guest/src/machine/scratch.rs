@@ -22,6 +22,8 @@ pub(super) const TAME: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID.union(
 #[derive(Debug)]
 pub(super) struct Scratch {
     mount: OwnedFd,
+    /// Where slices are kept, if not here.
+    slices: Option<OwnedFd>,
     /// Whether it is a disk, whose size is its own.
     on_disk: bool,
 }
@@ -39,18 +41,23 @@ impl Scratch {
     pub(super) fn in_memory(bytes: u64, inodes: u64) -> Result<Self, Errno> {
         let (size, inodes) = (bytes.to_string(), inodes.saturating_add(OWN_INODES).to_string());
         let mount = fresh("tmpfs", "scratch", &[("size", &size), ("nr_inodes", &inodes), ("mode", "0755")], TAME)?;
-        Ok(Self { mount, on_disk: false })
+        Ok(Self { mount, slices: None, on_disk: false })
+    }
+
+    /// A tmpfs of the right size that is mounted already, and another one for slices.
+    pub(super) fn attached(mount: OwnedFd, slices: OwnedFd) -> Self {
+        Self { mount, slices: Some(slices), on_disk: false }
     }
 
     /// The ext4 on a disk, detached. Nothing on it has to survive the machine.
     pub(super) fn on_disk(disk: &OwnedFd) -> Result<Self, Errno> {
         let mount = fresh("ext4", &by_descriptor(disk), &[("barrier", "0")], TAME)?;
-        Ok(Self { mount, on_disk: true })
+        Ok(Self { mount, slices: None, on_disk: true })
     }
 
     /// Gives a tmpfs the size that the limits grant on top of what is in it now, which is what the node sent.
     pub(super) fn settle(&self, limits: &Limits) -> Result<(), Errno> {
-        if self.on_disk {
+        if self.on_disk || self.slices.is_some() {
             return Ok(());
         }
         let room = fstatvfs(&self.mount)?;
@@ -69,12 +76,12 @@ impl Scratch {
 
     /// A new folder.
     pub(super) fn folder(&self, name: &str, owner: u32, mode: u32) -> Result<OwnedFd, Errno> {
-        mkdirat(&self.mount, name, Mode::from_raw_mode(mode))?;
-        chownat(&self.mount, name, Some(Uid::from_raw(owner)), Some(Gid::from_raw(owner)), AtFlags::SYMLINK_NOFOLLOW)?;
-        // What the umask or the change of owner took away.
-        chmodat(&self.mount, name, Mode::from_raw_mode(mode), AtFlags::empty())?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        openat(&self.mount, name, flags, Mode::empty())
+        folder(&self.mount, name, owner, mode)
+    }
+
+    /// A new folder for what the node sends.
+    pub(super) fn lower(&self, name: &str, owner: u32) -> Result<OwnedFd, Errno> {
+        folder(self.slices.as_ref().unwrap_or(&self.mount), name, owner, 0o755)
     }
 
     /// The folders for one overlay.
@@ -91,7 +98,7 @@ impl Scratch {
         fstatvfs(&self.mount).map_or((false, false), |room| {
             let bytes = room.f_blocks.saturating_mul(room.f_frsize);
             let least = if self.on_disk { AT_ONCE.min(bytes / 64) } else { 0 };
-            (room.f_bavail.saturating_mul(room.f_frsize) <= least, room.f_favail == 0)
+            (room.f_bavail.saturating_mul(room.f_frsize) <= least, room.f_files > 0 && room.f_favail == 0)
         })
     }
 }
@@ -100,6 +107,16 @@ impl AsFd for Scratch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.mount.as_fd()
     }
+}
+
+fn folder(at: &OwnedFd, name: &str, owner: u32, mode: u32) -> Result<OwnedFd, Errno> {
+    mkdirat(at, name, Mode::from_raw_mode(mode))?;
+    let (uid, gid) = (Uid::from_raw(owner), Gid::from_raw(owner));
+    chownat(at, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+    // What the umask or the change of owner took away.
+    chmodat(at, name, Mode::from_raw_mode(mode), AtFlags::empty())?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    openat(at, name, flags, Mode::empty())
 }
 
 /// A detached mount of a new file system. An option without a value is a flag.

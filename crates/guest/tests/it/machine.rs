@@ -6,16 +6,19 @@ mod archive;
 mod kernel;
 mod node;
 mod qemu;
+mod sentry;
 
 use std::time::Duration;
 
 use bailey_protocol::guest::MachineClaim;
+use bailey_protocol::jail::StopFacts;
 use bailey_protocol::limits::Limits;
 use serde_json::json;
 
-use crate::guest::{Outcome, init_request};
+use crate::guest::{Client, Outcome, init_request};
 use node::{BOOT_ID, Entry, MACHINE_ID, claim, now_ns, slice};
 use qemu::Machine;
+use sentry::Sentry;
 
 const MIB: u64 = 1024 * 1024;
 
@@ -39,6 +42,17 @@ fn limits() -> Limits {
 async fn a_machine_takes_a_slice_runs_a_program_and_gives_its_changes_back() {
     let machine = Machine::boot().await;
     println!("started in {:?}", machine.started_in);
+    let facts = runs_and_gives_back(&machine).await;
+    assert!(facts.cpu_us > 0 && facts.memory_peak_bytes > 0, "{facts:?}");
+}
+
+#[tokio::test]
+async fn gvisor_takes_a_slice_runs_a_program_and_gives_its_changes_back() {
+    runs_and_gives_back(&*Sentry::start().await).await;
+}
+
+/// The whole life of a machine, with the changes that the collector's own tests make.
+async fn runs_and_gives_back(machine: &Client) -> StopFacts {
     machine.prepare(limits(), &TREE).await;
     let looked =
         machine.shell("id -u; id -g; cat /data/d/f; stat -c %u:%a /data/a /data/d /data; pwd; echo $FROM_INIT").await;
@@ -53,7 +67,6 @@ async fn a_machine_takes_a_slice_runs_a_program_and_gives_its_changes_back() {
         .await;
     assert_eq!(changed.code(), 0, "{changed:?}");
     let facts = machine.stop().await;
-    assert!(facts.cpu_us > 0 && facts.memory_peak_bytes > 0, "{facts:?}");
     assert_eq!((facts.oom_kills, facts.pids_refused, facts.disk_full, facts.files_full), (0, 0, false, false));
     let first = machine.collect_raw(0).await;
     assert_eq!(first, machine.collect_raw(0).await, "the stream is not the same twice");
@@ -84,6 +97,7 @@ async fn a_machine_takes_a_slice_runs_a_program_and_gives_its_changes_back() {
         "D e/empty",
     ];
     assert_eq!(records, wanted);
+    facts
 }
 
 #[tokio::test]
@@ -196,8 +210,49 @@ async fn a_scratch_disk_that_is_full_is_an_error_of_the_program() {
 }
 
 #[tokio::test]
+async fn code_in_gvisor_has_no_rights_and_a_disk_of_its_own() {
+    let sentry = Sentry::start().await;
+    let (status, answer) =
+        sentry.claim(&claim(Limits { disk_bytes: 8 * MIB, ..limits() }, &["/data", "/fixed!"])).await;
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["fences"], json!(["hostname", "machine_id", "scratch:tmpfs"]));
+    for number in [0, 1] {
+        assert_eq!(sentry.send_slice(number, &slice(&TREE)).await, "ok\n");
+    }
+    sentry.init(&["/data", "/fixed"]).await;
+    let looked = sentry.shell("id -u; hostname; cat /etc/machine-id; cat /fixed/d/f; ls /mnt; echo x > /fixed/a").await;
+    assert_eq!(looked.text(), format!("1000\nclaimed\n{MACHINE_ID}\nthree"), "{looked:?}");
+    assert_ne!(looked.code(), 0, "a mount that cannot be written to was");
+    let status = sentry.shell("cat /proc/self/status").await.text();
+    for set in ["CapPrm", "CapEff", "CapBnd"] {
+        assert!(status.contains(&format!("{set}:\t0000000000000000")), "{set}:\n{status}");
+    }
+    assert!(status.contains("Seccomp:\t2"), "{status}");
+    for refused in ["mount -t tmpfs x /mnt", "chroot / true", "unshare -U true", "hostname other"] {
+        let outcome = sentry.shell_as(refused, "root").await;
+        assert_ne!(outcome.code(), 0, "{refused}: {outcome:?}");
+    }
+    for place in ["/data/big", "/home/user/big", "/dev/shm/big"] {
+        let full = sentry.shell(&format!("dd if=/dev/zero of={place} bs=65536 count=320; echo $?; rm {place}")).await;
+        assert!(full.text().ends_with("1\n"), "{place}: {full:?}");
+        assert!(String::from_utf8_lossy(&full.stderr).contains("No space left"), "{place}: {full:?}");
+    }
+    sentry.shell("dd if=/dev/zero of=/data/big bs=65536 count=320").await;
+    let facts = sentry.stop().await;
+    assert!(facts.disk_full && !facts.files_full, "{facts:?}");
+}
+
+#[tokio::test]
 async fn nothing_lives_or_starts_after_the_stop() {
-    let machine = Machine::boot().await;
+    ends_all_at_the_stop(&*Machine::boot().await).await;
+}
+
+#[tokio::test]
+async fn nothing_lives_or_starts_in_gvisor_after_the_stop() {
+    ends_all_at_the_stop(&*Sentry::start().await).await;
+}
+
+async fn ends_all_at_the_stop(machine: &Client) {
     machine.prepare(limits(), &TREE).await;
     // One that ignores what can be ignored, and one that has left its session and goes on writing.
     let hung = "(setsid sh -c 'while :; do echo x >> /data/log; done' &); trap '' TERM INT HUP; while :; do :; done";
@@ -223,7 +278,15 @@ async fn nothing_lives_or_starts_after_the_stop() {
 
 #[tokio::test]
 async fn steps_out_of_order_and_slices_that_lie_are_refused() {
-    let machine = Machine::boot().await;
+    refuses_lies_and_disorder(&*Machine::boot().await).await;
+}
+
+#[tokio::test]
+async fn steps_out_of_order_and_slices_that_lie_are_refused_in_gvisor() {
+    refuses_lies_and_disorder(&*Sentry::start().await).await;
+}
+
+async fn refuses_lies_and_disorder(machine: &Client) {
     let (status, _) = machine.call("/init", &init_request(false)).await;
     assert_eq!(status, 400, "/init before /claim");
     assert!(machine.send_slice(0, &slice(&[])).await.starts_with("failed "), "a slice before /claim");

@@ -2,16 +2,12 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, chownat, fchown, mkdirat, openat2, symlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, chownat, fchown, mkdirat, symlinkat};
 use rustix::io::Errno;
 
 use super::SliceError;
+use crate::beneath;
 use crate::exec::identity::User;
-
-const RESOLVE: ResolveFlags = ResolveFlags::BENEATH
-    .union(ResolveFlags::NO_SYMLINKS)
-    .union(ResolveFlags::NO_MAGICLINKS)
-    .union(ResolveFlags::NO_XDEV);
 
 /// Writes below a folder; what it makes is the user's.
 pub(super) struct Writer<'a> {
@@ -43,8 +39,8 @@ impl<'a> Writer<'a> {
     pub(super) fn file(&mut self, path: &[u8], executable: bool) -> Result<OwnedFd, SliceError> {
         self.make(path, |folder, name| {
             let mode = Mode::from_raw_mode(if executable { 0o755 } else { 0o644 });
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let file = openat2(folder, name, flags, mode, RESOLVE)?;
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+            let file = beneath::open(folder, name, flags, mode)?;
             let (uid, gid) = User::User.ids();
             fchown(&file, Some(uid), Some(gid))?;
             Ok(file)
@@ -86,8 +82,8 @@ impl<'a> Writer<'a> {
 
     fn open(&self, path: &[u8]) -> Result<OwnedFd, Errno> {
         let path = if path.is_empty() { b"." } else { path };
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        openat2(self.root, path, flags, Mode::empty(), RESOLVE)
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        beneath::open(self.root, path, flags, Mode::empty())
     }
 }
 

@@ -59,6 +59,8 @@ struct Files {
     kernel: PathBuf,
     initramfs: PathBuf,
     template: PathBuf,
+    /// What the template is made of.
+    root: PathBuf,
 }
 
 impl Machine {
@@ -179,9 +181,15 @@ fn files() -> &'static Files {
         let initramfs = folder.path().join("initramfs");
         std::fs::write(&initramfs, archive.finish()).unwrap();
         let template = folder.path().join("template");
-        make_template(&folder.path().join("root"), &template, &guest);
-        Files { kernel: kernel.image, initramfs, template, _folder: folder }
+        let root = folder.path().join("root");
+        make_template(&root, &template, &guest);
+        Files { kernel: kernel.image, initramfs, template, root, _folder: folder }
     })
+}
+
+/// The template as a folder.
+pub(crate) fn template_folder() -> &'static Path {
+    &files().root
 }
 
 /// An image with busybox, bash, and what the guest itself loads, for `sudo`.
@@ -206,6 +214,7 @@ fn make_template(root: &Path, image: &Path, guest: &Path) {
     for library in libraries(Path::new("/bin/bash")).into_iter().chain(libraries(guest)) {
         copy(&library, &library);
     }
+    copy(guest, Path::new("/run/bailey/agent"));
     std::os::unix::fs::symlink("/run/bailey/agent", root.join("usr/bin/sudo")).unwrap();
     run(Command::new("chmod").arg("1777").arg(root.join("tmp")));
     run(Command::new("chown").arg("1000:1000").arg(root.join("home/user")));
