@@ -114,8 +114,10 @@ impl BlobStore for Folder {
     }
 
     fn remove(&self, name: &BlobName) -> Result<(), TreeError> {
-        // INVARIANT: as in `put`, for whoever removes the index first.
-        if self.remove_file(&name.to_string())? && name.part == Part::Index {
+        let removed = self.remove_file(&name.to_string())?;
+        // INVARIANT: as in `put`, for whoever removes the index first. Also where there is none any more: whoever removed
+        // it may not have come as far as here.
+        if name.part == Part::Index && (removed || self.path.exists()) {
             sync_folder(&self.path)?;
         }
         Ok(())
@@ -125,16 +127,20 @@ impl BlobStore for Folder {
     fn sweep(&self) -> Result<(), TreeError> {
         let names = self.names()?;
         let indexes: HashSet<&str> = names.iter().map(String::as_str).collect();
-        let mut swept = 0_u32;
-        for name in &names {
-            let orphan = BlobName::parse(name).is_some_and(|blob| {
+        let is_orphan = |name: &&String| {
+            BlobName::parse(name).is_some_and(|blob| {
                 let index = BlobName { part: Part::Index, ..blob }.to_string();
                 !indexes.contains(index.as_str())
-            });
-            if orphan || name.starts_with(TEMPORARY) {
-                self.remove_file(name)?;
-                swept += 1;
-            }
+            })
+        };
+        if names.iter().any(|name| is_orphan(&name)) {
+            // INVARIANT: as in `put`. An index that was removed may still come back, and has to find its pack then.
+            sync_folder(&self.path)?;
+        }
+        let mut swept = 0_u32;
+        for name in names.iter().filter(|name| is_orphan(name) || name.starts_with(TEMPORARY)) {
+            self.remove_file(name)?;
+            swept += 1;
         }
         if swept > 0 {
             tracing::info!(swept, folder = %self.path.display(), "removed unfinished packs");

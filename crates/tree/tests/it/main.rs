@@ -6,12 +6,17 @@ mod archives;
 mod basics;
 mod branches;
 mod damage;
+/// The faulty disk of control's tests.
+#[path = "../../../control/tests/it/disk.rs"]
+#[allow(missing_debug_implementations, unreachable_pub, reason = "nobody outside uses a test's types")]
+mod disk;
 mod gc;
 mod hostile;
 mod long;
 mod model;
 mod pushed;
 mod quota;
+mod removal_faults;
 mod together;
 mod verbs;
 mod zips;
