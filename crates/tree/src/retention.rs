@@ -27,10 +27,14 @@ pub struct Keep {
 /// A cut to be made.
 #[derive(Debug, Clone)]
 pub struct Cut {
-    /// The versions that will be gone.
+    /// The versions that are beyond what is kept of the branches. One that a pin keeps for now is among them: nobody may
+    /// look at it again before it goes.
     pub expired: Vec<VersionId>,
     last: HashSet<ObjectId>,
 }
+
+/// From a version to a parent.
+type Steps = Vec<(ObjectId, ObjectId)>;
 
 impl Store {
     /// Finds out where history would be cut; `None` when it is cut there already. `heads` is every version that a branch
@@ -40,24 +44,10 @@ impl Store {
     /// When a version is missing, or storage fails.
     pub fn plan_cut(&self, heads: &[VersionId], keep: Keep) -> Result<Option<Cut>, TreeError> {
         let objects = self.objects();
-        let mut todo: VecDeque<(ObjectId, u64)> = heads.iter().map(|head| (object_id(head.as_str()), 0)).collect();
-        todo.extend(objects.leases().pins().into_iter().map(|pin| (pin, 0)));
-        let (mut kept, mut edges) = (HashSet::new(), Vec::new());
-        // Nearest first, so that each is met at its least distance from a head.
-        while let Some((id, depth)) = todo.pop_front() {
-            if kept.contains(&id) {
-                continue;
-            }
-            let commit = objects.peek_commit(&id)?;
-            let commit = commit.ok_or_else(|| TreeError::corrupt(id, "a version is missing from the store"))?;
-            if depth > 0 && (depth >= keep.versions || commit.time_ms < keep.since_ms) {
-                continue;
-            }
-            kept.insert(id);
-            edges.extend(commit.parents.iter().map(|parent| (id, *parent)));
-            todo.extend(commit.parents.iter().map(|parent| (*parent, depth + 1)));
-        }
-        let beyond: Vec<_> = edges.into_iter().filter(|(_, parent)| !kept.contains(parent)).collect();
+        let heads: Vec<ObjectId> = heads.iter().map(|head| object_id(head.as_str())).collect();
+        let (led_to, _) = self.within(heads.iter().copied(), keep)?;
+        let (kept, edges) = self.within(heads.into_iter().chain(objects.leases().pins()), keep)?;
+        let beyond: Vec<_> = edges.iter().filter(|(_, parent)| !kept.contains(parent)).collect();
         if beyond.is_empty() {
             return Ok(None);
         }
@@ -68,8 +58,33 @@ impl Store {
                 last.insert(*id);
             }
         }
-        let expired = self.beyond(&kept, beyond.into_iter().map(|(_, parent)| parent).collect())?;
+        let expired = self.beyond(&led_to, edges.into_iter().map(|(_, parent)| parent).collect())?;
         Ok(Some(Cut { expired, last }))
+    }
+
+    /// What is kept of the histories of `heads`, and each step from there to a parent.
+    fn within(
+        &self,
+        heads: impl Iterator<Item = ObjectId>,
+        keep: Keep,
+    ) -> Result<(HashSet<ObjectId>, Steps), TreeError> {
+        let mut todo: VecDeque<(ObjectId, u64)> = heads.map(|head| (head, 0)).collect();
+        let (mut kept, mut steps) = (HashSet::new(), Vec::new());
+        // Nearest first, so that each is met at its least distance from a head.
+        while let Some((id, depth)) = todo.pop_front() {
+            if kept.contains(&id) {
+                continue;
+            }
+            let commit = self.objects().peek_commit(&id)?;
+            let commit = commit.ok_or_else(|| TreeError::corrupt(id, "a version is missing from the store"))?;
+            if depth > 0 && (depth >= keep.versions || commit.time_ms < keep.since_ms) {
+                continue;
+            }
+            kept.insert(id);
+            steps.extend(commit.parents.iter().map(|parent| (id, *parent)));
+            todo.extend(commit.parents.iter().map(|parent| (*parent, depth + 1)));
+        }
+        Ok((kept, steps))
     }
 
     /// Makes a cut. The next cycles of garbage collection remove what is behind it.

@@ -1,6 +1,6 @@
 //! Garbage collection and the end of history, as callers and stock git see them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -395,6 +395,31 @@ fn history_ends_where_it_is_cut_and_git_knows() {
     collect(&mut bench, std::slice::from_ref(&merged));
     collect(&mut bench, std::slice::from_ref(&merged));
     bench.fsck(&merged);
+}
+
+#[test]
+fn a_version_that_only_a_pin_keeps_is_told_as_expired() {
+    let mut bench = Bench::new();
+    let old = bench.write(None, "f", b"1");
+    let middle = bench.write(Some(&old), "f", b"2");
+    let head = bench.write(Some(&middle), "f", b"3");
+    let pinned = bench.store.resting(Some(&old));
+    let keep = Keep { versions: 1, since_ms: 0 };
+    let cut = bench.store.plan_cut(std::slice::from_ref(&head), keep).unwrap().unwrap();
+    let expired: BTreeSet<VersionId> = cut.expired.iter().cloned().collect();
+    assert_eq!(expired, BTreeSet::from([old.clone(), middle]), "nobody looks at it again");
+    bench.store.cut(&cut).unwrap();
+    for _ in 0..2 {
+        collect(&mut bench, std::slice::from_ref(&head));
+    }
+    assert_eq!(bench.read(&old, "f"), b"1");
+    drop(pinned);
+    assert!(bench.store.plan_cut(std::slice::from_ref(&head), keep).unwrap().is_none());
+    for _ in 0..2 {
+        collect(&mut bench, std::slice::from_ref(&head));
+    }
+    assert!(!bench.store.contains(&old).unwrap());
+    bench.fsck(&head);
 }
 
 #[test]
