@@ -123,7 +123,7 @@ impl Client {
         self.dice.pick::<&'static str>(&FILES[..own])
     }
 
-    fn content(&mut self) -> String {
+    pub fn content(&mut self) -> String {
         let name = self.story.name("content-");
         if self.dice.one_in(8) { format!("{name} {}", "x".repeat(3000)) } else { name }
     }
@@ -162,7 +162,7 @@ impl Client {
         Some(answer)
     }
 
-    async fn ask(&mut self, method: Method, path: &str, body: impl Into<Vec<u8>>) -> Option<Answer> {
+    pub async fn ask(&mut self, method: Method, path: &str, body: impl Into<Vec<u8>>) -> Option<Answer> {
         let who = self.who().clone();
         self.send(Asking { who: &who, method, path, headers: &[], body: body.into() }).await
     }

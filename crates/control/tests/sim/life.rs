@@ -45,6 +45,8 @@ pub struct Ground {
     pub disk: Arc<Disk>,
     pub fate: Arc<Fate>,
     pub quota: TenantQuota,
+    /// Old versions go soon, and garbage with them, while others hold some.
+    pub cuts: bool,
     /// Sandboxes that wait.
     pub parked: usize,
 }
@@ -53,6 +55,7 @@ pub struct Life {
     pub control: Control,
     pub node: Node,
     pub wall: Arc<SimWall>,
+    pub trees: Trees,
     router: Router,
     fate: Arc<Fate>,
 }
@@ -147,7 +150,7 @@ impl Life {
             keepers: Vec::new(),
             jwks: issuer.jwks().unwrap(),
             db: Arc::new(FaultyDb::open(&database(folder), rng.clone(), Arc::clone(fate))),
-            trees,
+            trees: trees.clone(),
             logs: EventLogs::open(&folder.join("runs")).unwrap().on(threads.clone()),
             node: orders,
             git,
@@ -160,7 +163,7 @@ impl Life {
         let runs = TaskTracker::new();
         drop(runs.spawn(carry_out(node.clone(), queue, runs.clone())));
         let router = bailey_control::http::router(control.clone());
-        Ok(Self { control, node, wall, router, fate: Arc::clone(fate) })
+        Ok(Self { control, node, wall, trees, router, fate: Arc::clone(fate) })
     }
 
     /// Asks as a client does that sends and reads everything.

@@ -14,6 +14,7 @@ mod fate;
 #[path = "../../../node/tests/it/guest.rs"]
 #[allow(dead_code, reason = "the node's own tests use the rest of it")]
 mod guest;
+mod held;
 mod life;
 mod model;
 mod seed;

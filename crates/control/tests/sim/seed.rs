@@ -27,13 +27,19 @@ pub fn play(seed: u64, fate: &Arc<Fate>) -> Vec<String> {
     let folder = scratch_folder();
     life::prepare(folder.path());
     let mut dice = Dice::new(seed ^ 0x5eed);
-    let ground = Ground {
+    // By dice of its own: a seed that has none of it tells the story that it told without.
+    let cuts = Dice::new(seed ^ 0xc075).one_in(6);
+    let mut ground = Ground {
         folder: folder.path().to_owned(),
         disk: Arc::default(),
         fate: Arc::clone(fate),
         quota: if dice.one_in(4) { TIGHT } else { TenantQuota::UNLIMITED },
+        cuts,
         parked: usize::try_from(dice.below(2)).unwrap(),
     };
+    if cuts {
+        ground.quota.versions = 1;
+    }
     let story = Arc::new(Story::new(Arc::clone(fate)));
     let lives = if dice.one_in(3) { 2 } else { 1 };
     for _ in 0..lives {
@@ -100,6 +106,11 @@ async fn live(ground: &Ground, life: Arc<Life>, story: &Arc<Story>, dice: &mut D
         for who in 0..story.people.len() {
             clients.spawn(client(who, dice).act(ACTS));
         }
+        if ground.cuts {
+            clients.spawn(client(0, dice).keep_collecting());
+            clients.spawn(client(0, dice).hold());
+            clients.spawn(client(0, dice).hold());
+        }
         while let Some(done) = clients.join_next().await {
             done.unwrap();
         }
@@ -126,7 +137,7 @@ async fn live(ground: &Ground, life: Arc<Life>, story: &Arc<Story>, dice: &mut D
         for path in FILES {
             client(0, dice).read(path).await;
         }
-        check_versions(&life, story).await;
+        check_versions(ground, &life, story).await;
         client(1, dice).secret().await;
         check_usage(ground, &life, story).await;
     }
@@ -183,12 +194,15 @@ async fn burst(life: &Arc<Life>, story: &Arc<Story>) {
     }
 }
 
-/// Each version that a write was answered with holds what was written.
-async fn check_versions(life: &Life, story: &Story) {
+/// Each version that a write was answered with holds what was written, where old ones are kept.
+async fn check_versions(ground: &Ground, life: &Life, story: &Story) {
     let versions = story.model().versions.clone();
     for (path, version, content) in versions.iter().rev().take(2) {
         let url = format!("/v1/tree{path}?ref={version}");
         let found = ask(life, &story.people[0], Method::GET, &url, String::new()).await;
+        if ground.cuts && found.status == 410 {
+            continue;
+        }
         if found.status != 200 || found.text() != *content {
             let found = found.text();
             story.model().fault(format!("{path} at {version} was written as {content}, and is {found}"));
