@@ -1,8 +1,9 @@
 //! A real virtual machine monitor in a cage: Debian's QEMU, with Debian's cloud kernel in it.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::fd::OwnedFd;
+use std::io::{BufRead, BufReader, IoSlice, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,6 +13,7 @@ use std::time::Duration;
 use bailey_protocol::jail::{JailOp, Profile, TemplateImage};
 use bailey_protocol::limits::Limits;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use tempfile::TempDir;
 
 use crate::harness::{Jail, config, image_of, launch_op, run, share};
@@ -69,12 +71,23 @@ struct Talk(BufReader<UnixStream>);
 impl Talk {
     fn new() -> (Self, OwnedFd) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        ours.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+        ours.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         (Self(BufReader::new(ours)), theirs.into())
     }
 
     fn say(&mut self, line: &str) {
         self.0.get_mut().write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
+    /// Says something, and hands over a descriptor with it.
+    fn hand(&mut self, line: &str, descriptor: &OwnedFd) {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let rights = [descriptor.as_fd()];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&rights)));
+        let line = format!("{line}\n");
+        let parts = [IoSlice::new(line.as_bytes())];
+        assert_eq!(sendmsg(self.0.get_ref(), &parts, &mut control, SendFlags::empty()), Ok(line.len()));
     }
 
     /// Whether nobody has the other end any more.
@@ -106,7 +119,7 @@ fn request(megabytes: u64, limits: Limits) -> JailOp {
     launch_op(&image().digest, Profile::Vmm, &words, limits)
 }
 
-/// Its line is descriptor 3, its control 4, its memory 5.
+/// Its line is descriptor 3, its control 4, its memory 5, its disk 6, its stream 7.
 fn command(megabytes: u64) -> Vec<String> {
     let (size, backend) = (
         megabytes.to_string(),
@@ -118,6 +131,9 @@ fn command(megabytes: u64) -> Vec<String> {
     words.extend(["-sandbox", "on,spawn=deny,obsolete=deny,elevateprivileges=deny,resourcecontrol=deny"]);
     words.extend(["-chardev", "socket,id=l,fd=3", "-serial", "chardev:l"]);
     words.extend(["-chardev", "socket,id=q,fd=4", "-mon", "chardev=q,mode=control"]);
+    words.extend(["-add-fd", "fd=6,set=1", "-drive", "if=none,id=d,file=/dev/fdset/1,format=raw,readonly=on"]);
+    words.extend(["-device", "virtio-blk-device,drive=d", "-device", "virtio-serial-device"]);
+    words.extend(["-chardev", "socket,id=s,fd=7", "-device", "virtserialport,chardev=s,name=stream"]);
     words.extend(["-kernel", "/kernel", "-initrd", "/initramfs"]);
     let append = format!("console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable tsc_early_khz={}", host_khz());
     words.into_iter().map(str::to_owned).chain(["-append".to_owned(), append]).collect()
@@ -139,6 +155,18 @@ fn memory(megabytes: u64) -> OwnedFd {
     memory
 }
 
+/// An empty disk, to read from: QEMU takes a descriptor only for what it was opened for.
+fn disk() -> OwnedFd {
+    let disk = tempfile::NamedTempFile::new().unwrap();
+    disk.as_file().set_len(4 * MIB).unwrap();
+    fs::File::open(disk.path()).unwrap().into()
+}
+
+/// Room for a machine's state.
+fn state() -> OwnedFd {
+    memfd_create("state", MemfdFlags::CLOEXEC).unwrap()
+}
+
 #[test]
 fn qemu_boots_a_guest_in_its_cage_and_answers_by_what_it_was_handed() {
     let data = TempDir::new().unwrap();
@@ -150,8 +178,9 @@ fn qemu_boots_a_guest_in_its_cage_and_answers_by_what_it_was_handed() {
         Limits { memory_bytes: 400 * MIB, disk_bytes: 4 * MIB, pids: 32, cpu_millis: 2000, ..Limits::default() };
     let op = request(128, limits);
     let start = std::time::Instant::now();
-    let cage = jail.launch_as(&op, &[&line, &qmp, &memory]);
-    drop((line, qmp, memory));
+    let (disk, (_stream, stream), state) = (disk(), Talk::new(), state());
+    let cage = jail.launch_as(&op, &[&line, &qmp, &memory, &disk, &stream]);
+    drop((line, qmp, memory, stream));
     let launched = start.elapsed();
     control.hear("QMP");
     control.say(r#"{"execute":"qmp_capabilities"}"#);
@@ -173,6 +202,24 @@ fn qemu_boots_a_guest_in_its_cage_and_answers_by_what_it_was_handed() {
             assert!(text.contains(line), "{line}: {text}");
         }
     }
+    // Its state goes to what is handed to it for that, which QEMU wants by its control.
+    control.hand(r#"{"execute":"getfd","arguments":{"fdname":"state"}}"#, &state);
+    control.hear("return");
+    for command in [r#"{"execute":"stop"}"#, r#"{"execute":"migrate","arguments":{"uri":"fd:state"}}"#] {
+        control.say(command);
+        control.hear("return");
+    }
+    let deadline = std::time::Instant::now() + Duration::from_secs(60);
+    loop {
+        control.say(r#"{"execute":"query-migrate"}"#);
+        let answer = control.hear("return");
+        if answer.contains(r#""status": "completed""#) {
+            break;
+        }
+        assert!(!answer.contains("failed") && std::time::Instant::now() < deadline, "{answer}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(rustix::fs::fstat(&state).unwrap().st_size > 1 << 20);
     let facts = jail.stop(&cage.sandbox);
     assert!(facts.oom_kills == 0 && facts.cpu_us > 0, "{facts:?}");
     jail.destroy(&cage.sandbox);
@@ -189,7 +236,8 @@ fn r03_a_machine_that_takes_more_than_its_cage_has_dies_and_says_so() {
     let ((mut guest, line), (_control, qmp), memory) = (Talk::new(), Talk::new(), memory(256));
     // Less than a kernel takes that believes to have all that.
     let limits = Limits { memory_bytes: 96 * MIB, disk_bytes: 4 * MIB, ..Limits::default() };
-    let cage = jail.launch_as(&request(256, limits), &[&line, &qmp, &memory]);
+    let (disk, (_stream, stream)) = (disk(), Talk::new());
+    let cage = jail.launch_as(&request(256, limits), &[&line, &qmp, &memory, &disk, &stream]);
     drop((line, qmp));
     let mut wait = [rustix::event::PollFd::new(&cage.pidfd, rustix::event::PollFlags::IN)];
     let patience = rustix::event::Timespec { tv_sec: 120, tv_nsec: 0 };
