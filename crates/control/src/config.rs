@@ -137,6 +137,8 @@ pub struct RunConfig {
     pub ceiling: Limits,
     /// Disks that do not fit in memory, if the server has any.
     pub large_disks: Option<LargeDisks>,
+    /// How many of them one tenant may have at once; `None` for half of them.
+    pub large_disks_per_tenant: Option<usize>,
     /// Runs at once, on the whole server.
     pub per_server: usize,
     /// Runs at once, of one tenant.
@@ -196,6 +198,17 @@ impl RunConfig {
             patience: self.queued_for,
         }
     }
+
+    /// Tenants take turns at large disks as they do at runs.
+    pub(crate) fn disk_admission(&self) -> AdmissionLimits {
+        let count = self.large_disks.map_or(0, |large| usize::try_from(large.count).unwrap_or(usize::MAX));
+        AdmissionLimits {
+            per_server: count,
+            per_tenant: self.large_disks_per_tenant.unwrap_or(count.div_ceil(2)),
+            launches_per_minute: None,
+            ..self.admission()
+        }
+    }
 }
 
 impl GitConfig {
@@ -246,6 +259,7 @@ impl RunConfig {
                 output_bytes: 64 * 1024 * 1024,
             },
             large_disks: None,
+            large_disks_per_tenant: None,
             per_server: 256,
             per_tenant: 64,
             launches_per_minute: None,

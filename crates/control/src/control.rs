@@ -88,6 +88,7 @@ struct Inner {
     policies: Arc<PolicyHandle>,
     decisions: Decisions,
     admission: Admission,
+    disk_admission: Admission,
     git_admission: Admission,
     streams: Streams,
     live: LiveRuns,
@@ -172,6 +173,7 @@ impl Control {
         let rows = parts.db.standing(parts.clock.now_ms()).await?;
         let standing = Arc::new(Standing::new(rows, parts.clock.clone()));
         let admission = Admission::new(parts.config.runs.admission());
+        let disk_admission = Admission::new(parts.config.runs.disk_admission());
         let git_admission = Admission::new(parts.config.git.admission());
         let streams = Streams::new(&parts.config);
         let policies =
@@ -187,6 +189,7 @@ impl Control {
             policies,
             decisions: Decisions::default(),
             admission,
+            disk_admission,
             git_admission,
             streams,
             live: LiveRuns::default(),
@@ -451,6 +454,11 @@ impl Control {
 
     pub(crate) fn admission(&self) -> &Admission {
         &self.0.admission
+    }
+
+    /// Room for what runs write beyond their memory.
+    pub(crate) fn disk_admission(&self) -> &Admission {
+        &self.0.disk_admission
     }
 
     pub(crate) fn git(&self) -> &mpsc::Sender<StartGit> {

@@ -63,18 +63,27 @@ pub(crate) struct RunLimits {
     pub(crate) queued_per_tenant: Option<u32>,
     pub(crate) queued_seconds: Option<u32>,
     pub(crate) streams_per_tenant: Option<u32>,
+    pub(crate) large_disks_per_tenant: Option<u32>,
 }
 
 impl RunLimits {
     /// Sets what is said.
     pub(crate) fn apply(&self, to: &mut RunConfig) -> Result<(), std::num::TryFromIntError> {
-        let Self { runs, runs_per_tenant, launches_per_minute, queued_per_tenant, queued_seconds, streams_per_tenant } =
-            *self;
+        let Self {
+            runs,
+            runs_per_tenant,
+            launches_per_minute,
+            queued_per_tenant,
+            queued_seconds,
+            streams_per_tenant,
+            large_disks_per_tenant,
+        } = *self;
         to.per_server = runs.map_or(Ok(to.per_server), usize::try_from)?;
         to.per_tenant = runs_per_tenant.map_or(Ok(to.per_tenant), usize::try_from)?;
         to.launches_per_minute = launches_per_minute.or(to.launches_per_minute);
         to.streams_per_tenant = streams_per_tenant.map_or(Ok(to.streams_per_tenant), usize::try_from)?;
         to.queued_per_tenant = queued_per_tenant.map_or(Ok(to.queued_per_tenant), usize::try_from)?;
+        to.large_disks_per_tenant = large_disks_per_tenant.map(usize::try_from).transpose()?;
         to.queued_for = queued_seconds.map_or(to.queued_for, |seconds| Duration::from_secs(seconds.into()));
         Ok(())
     }
@@ -157,12 +166,14 @@ impl ServeConfig {
             queued_per_tenant,
             queued_seconds,
             streams_per_tenant,
+            large_disks_per_tenant,
         } = file.limits;
         let at_least_one = [
             ("limits.runs", runs),
             ("limits.runs_per_tenant", runs_per_tenant),
             ("limits.launches_per_minute", launches_per_minute),
             ("limits.streams_per_tenant", streams_per_tenant),
+            ("limits.large_disks_per_tenant", large_disks_per_tenant),
         ];
         for (key, given) in at_least_one {
             range(key, given.unwrap_or(1), 1, 100_000, "use 1 to 100000")?;

@@ -252,6 +252,24 @@ impl From<AdmissionError> for ApiError {
     }
 }
 
+impl ApiError {
+    /// There is no large disk for a run now.
+    pub(crate) fn large_disks(error: AdmissionError) -> Self {
+        let (code, message) = match error {
+            AdmissionError::TenantFull { limit } => {
+                ("too_many_large_disks", format!("runs of the tenant have or wait for {limit} large disks, its limit"))
+            }
+            AdmissionError::TooOften { .. } => ("too_many_large_disks", error.to_string()),
+            AdmissionError::ServerFull { limit } => {
+                ("large_disks_taken", format!("runs have all {limit} large disks of the server"))
+            }
+        };
+        let hint =
+            "Try again after the time in `Retry-After`, or ask for a `disk_bytes` of three quarters of `memory_bytes`.";
+        Self::new(ErrorKind::Exhausted, code, message, hint).because(error)
+    }
+}
+
 /// What a change of a protected branch is answered.
 pub(crate) fn protected(branch: &bailey_protocol::path::BranchName) -> ApiError {
     let message = format!("branch `{branch}` is protected: only promotions change it");

@@ -52,11 +52,12 @@ fn figures(control: &Control) -> Vec<Figure> {
         let help = "Decisions that are on the audit, since the server started.";
         Figure::counter("bailey_decisions_total", help, value).of("decision", decision)
     };
+    let waiting = control.admission().waiting() + control.disk_admission().waiting();
     let mut all = vec![
         decisions("allowed", rows.saturating_sub(denials)),
         decisions("denied", denials),
         Figure::gauge("bailey_runs", "Runs that are going.", control.admission().going() as u64),
-        Figure::gauge("bailey_runs_waiting", "Runs that wait for room.", control.admission().waiting() as u64),
+        Figure::gauge("bailey_runs_waiting", "Runs that wait for room, or for a large disk.", waiting as u64),
     ];
     all.extend(policies(&control.policy_state()));
     all.extend(issuers(control.key_ages()));

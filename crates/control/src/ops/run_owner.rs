@@ -26,9 +26,8 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::run_changes::{Chain, Collected};
-use super::runs::Ready;
+use super::runs::{Admitted, Ready};
 use super::slices::Slice;
-use crate::admission::Slot;
 use crate::api_error::ApiError;
 use crate::control::{Caller, Control};
 use crate::db::{DbError, RefMove, RunEnd, RunFailure};
@@ -86,7 +85,7 @@ pub(super) struct Going {
     pub(super) run: RunId,
     pub(super) slices: Vec<Slice>,
     reason: WallReason,
-    slot: Slot,
+    admitted: Admitted,
     started: bool,
     /// The node went away from under the started run: nobody's fault but the operator's.
     node_gone: bool,
@@ -124,7 +123,7 @@ impl RunLog {
 impl Going {
     /// Takes over a run that is recorded, and gives the order for the node.
     pub(super) fn new(control: Control, permit: RunCreatePermit, ready: Ready) -> (Self, StartRun) {
-        let Ready { spec, caller, reason, slices, slot, log } = ready;
+        let Ready { spec, caller, reason, slices, admitted, log } = ready;
         let (updates, received) = mpsc::channel(UPDATES_IN_FLIGHT);
         let going = Self {
             permit: Arc::new(permit),
@@ -132,7 +131,7 @@ impl Going {
             run: spec.run.clone(),
             slices,
             reason,
-            slot,
+            admitted,
             started: false,
             node_gone: false,
             allowance: spec.limits.output_bytes.saturating_add(OUTPUT_SLACK),
@@ -330,7 +329,7 @@ impl Going {
     async fn tell(mut self, end: RunEnd) {
         tracing::info!(run = %self.run, tenant = %self.permit.tenant(), "run over");
         // A caller who has read the end finds room for the next run.
-        drop(self.slot);
+        drop(self.admitted);
         let mut events = std::mem::take(&mut self.pending);
         events.push(end.into());
         if let Err(error) = self.log.writer.append(self.control.now_ms(), events).await {

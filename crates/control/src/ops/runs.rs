@@ -4,6 +4,7 @@ use bailey_crash::Point;
 use bailey_policy::{Denied, RunCreatePermit, RunFacts, RunOrigin, RunPlan};
 use bailey_protocol::api::{RunList, RunRequest, RunSummary};
 use bailey_protocol::id::RunId;
+use bailey_protocol::limits::Limits;
 use bailey_protocol::node::RunSpec;
 use bailey_protocol::wall::WallReason;
 use sha2::{Digest, Sha256};
@@ -104,8 +105,32 @@ pub(super) struct Ready {
     pub(super) caller: Caller,
     pub(super) reason: WallReason,
     pub(super) slices: Vec<Slice>,
-    pub(super) slot: Slot,
+    pub(super) admitted: Admitted,
     pub(super) log: RunLog,
+}
+
+/// What there is only so much of, and a run has.
+#[derive(Debug)]
+pub(super) struct Admitted {
+    run: Slot,
+    disk: Option<Slot>,
+}
+
+impl Admitted {
+    /// Takes room for a run of the caller's. CANCEL: nothing is taken.
+    async fn enter(control: &Control, caller: &Caller, limits: &Limits) -> Result<Self, ApiError> {
+        let tenant = &caller.principal.tenant;
+        // First, so that nobody waits for a disk in a place that others could run in.
+        let disk = match limits.wants_large_disk() {
+            true => Some(control.disk_admission().enter(tenant).await.map_err(ApiError::large_disks)?),
+            false => None,
+        };
+        Ok(Self { run: control.admission().enter(tenant).await?, disk })
+    }
+
+    fn waited(&self) -> bool {
+        self.run.waited() || self.disk.as_ref().is_some_and(Slot::waited)
+    }
 }
 
 enum Recorded {
@@ -161,9 +186,9 @@ async fn record(
     }
     // Before anything starts: a run whose events nobody can be sent is not what was asked for.
     let room = (!planned.detach).then(|| control.streams().enter(Stream::Run, &caller.principal.tenant)).transpose()?;
-    let slot = control.admission().enter(&caller.principal.tenant).await?;
+    let admitted = Admitted::enter(control, caller, &planned.limits).await?;
     bailey_crash::point(Point::RunAdmitted);
-    if slot.waited() {
+    if admitted.waited() {
         control.still_stands(caller)?;
         judged = asked.judge(control, caller).await?;
     }
@@ -182,7 +207,7 @@ async fn record(
             let reason = planned.reason;
             let spec = spec(planned, run, caller, &slices);
             let caller = caller.clone();
-            let ready = Ready { spec, caller, reason, slices, slot, log };
+            let ready = Ready { spec, caller, reason, slices, admitted, log };
             Ok(Recorded::New(Box::new((ready, permit)), room))
         }
         Ok(RunCreated::Replayed(first)) => {

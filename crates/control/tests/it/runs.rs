@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bailey_control::node_link::StartRun;
 use bailey_protocol::api::{RunAccepted, RunEvent, RunEventKind, RunList, RunStatus, RunSummary};
+use bailey_protocol::limits::LargeDisks;
 use bailey_protocol::node::{Ending, NodeFaultKind, RunUpdate};
 use bailey_protocol::wall::WallReason;
 use bytes::Bytes;
@@ -316,6 +317,33 @@ async fn a_full_server_has_runs_wait_and_judges_them_again_before_they_start() {
     eve.post(&format!("/v1/runs/{run}/cancel"), json!({})).await.ok();
     assert!(!is_denied.await.unwrap().status.is_success());
     assert_eq!(world.node.seen.lock().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn r05_a_tenant_has_its_share_of_large_disks_and_leaves_others_theirs() {
+    let world = World::with(|config| {
+        config.runs.large_disks = Some(LargeDisks { count: 2, bytes: 1 << 30, inodes: 40_000 });
+        config.runs.queued_for = Duration::from_millis(200);
+        config.runs.queued_per_tenant = 1;
+    })
+    .await;
+    let (ana, eve) = (world.client("acme", "ana"), world.client("globex", "eve"));
+    world.node.follow(until_cancelled);
+    let body = json!({"command": ["sleep", "9"], "detach": true, "limits": {"disk_bytes": 1 << 30}});
+    let first = ana.run(body.clone()).await.json::<RunAccepted>().run;
+    let refused = ana.run(body.clone()).await;
+    assert_eq!(refused.error(429).error, "too_many_large_disks");
+    assert_eq!(refused.header("retry-after"), "1");
+    assert_eq!(eve.run(body.clone()).await.status, 202);
+    // A third tenant waits in its turn, and in vain; whoever wants none is not in that line.
+    let zoe = world.client("initech", "zoe");
+    let refused = zoe.run(body.clone()).await;
+    assert_eq!(refused.error(429).error, "large_disks_taken");
+    assert_eq!(refused.header("retry-after"), "1");
+    assert_eq!(zoe.run(json!({"command": ["sleep", "9"], "detach": true})).await.status, 202);
+    ana.post(&format!("/v1/runs/{first}/cancel"), json!({})).await.ok();
+    ana.get(&format!("/v1/runs/{first}/events")).await.last();
+    assert_eq!(zoe.run(body).await.status, 202);
 }
 
 #[tokio::test]
