@@ -1,5 +1,6 @@
 //! What can be said on the command line.
 
+pub(crate) mod advise;
 pub(crate) mod audit;
 pub(crate) mod branch;
 mod example;
@@ -62,6 +63,8 @@ pub(crate) enum Verb {
     Doctor(DoctorArgs),
     /// Attack this machine from inside sandboxes, and sign what came of it (root)
     Attest(AttestArgs),
+    /// Say which wall a piece of code belongs behind, and why
+    Advise(Box<advise::AdviseArgs>),
     /// Print a token of this machine's own issuer (root)
     Token(TokenArgs),
     /// Run a program in a fresh sandbox
@@ -227,9 +230,9 @@ pub(crate) struct TokenArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// What isolates it, such as `container`; the server's default without it
-    #[arg(long, value_parser = value::wall)]
-    pub(crate) wall: Option<bailey_protocol::wall::WallKind>,
+    /// What isolates it, such as `container`; chosen without it
+    #[arg(long, value_parser = value::wall_choice)]
+    pub(crate) wall: Option<bailey_protocol::wall::WallChoice>,
     /// What it starts from; `base` without it
     #[arg(long, value_name = "NAME")]
     pub(crate) template: Option<TemplateName>,

@@ -1,5 +1,6 @@
 //! One module per verb, or per group of verbs that speak of one thing.
 
+mod advise;
 mod audit;
 mod branch;
 mod identity;
@@ -138,6 +139,7 @@ fn dispatch(common: Common, verb: Verb) -> Result<ExitCode, VerbError> {
         Verb::Serve(args) => match serve::launch::launch(args, common.json)? {},
         Verb::Doctor(args) => doctor::carry_out(args.cache, common.json),
         Verb::Attest(args) => attest::carry_out(args, common.json),
+        Verb::Advise(args) => advise::carry_out(*args, &common),
         Verb::Token(args) => token::carry_out(args, &common),
         Verb::Template(args) => template::carry_out(args, &common),
         Verb::User(args) => block_on(identity::user(args, common)),

@@ -5,9 +5,9 @@ use std::time::Duration;
 use bailey_protocol::id::TemplateName;
 use bailey_protocol::limits::{LargeDisks, Limits};
 use bailey_protocol::quota::TenantQuota;
-use bailey_protocol::wall::WallKind;
 
 use crate::admission::AdmissionLimits;
+use crate::choosing::Host;
 
 /// Everything that has a default.
 #[derive(Debug, Clone)]
@@ -127,8 +127,8 @@ impl Default for StorageConfig {
 /// What runs get and how many there may be.
 #[derive(Debug, Clone)]
 pub struct RunConfig {
-    /// What isolates a run that does not say.
-    pub default_wall: WallKind,
+    /// What walls are chosen from.
+    pub host: Host,
     /// What a run starts from that does not say.
     pub default_template: TemplateName,
     /// What a run may use that does not say.
@@ -245,7 +245,7 @@ const GIB: u64 = 1024 * 1024 * 1024;
 impl RunConfig {
     fn new(default_template: TemplateName) -> Self {
         Self {
-            default_wall: WallKind::Container,
+            host: Host::with_cages(),
             default_template,
             default_limits: Limits::default(),
             ceiling: Limits {

@@ -1,6 +1,9 @@
 //! From the body of `POST /v1/runs` to what will be done: every rule that needs neither policy nor a store.
 
 mod files;
+mod wall;
+
+pub(crate) use wall::Chosen as ChosenWall;
 
 use std::collections::BTreeMap;
 
@@ -9,7 +12,6 @@ use bailey_protocol::id::TemplateName;
 use bailey_protocol::limits::{Limits, MAX_ARGS, MAX_ARGS_BYTES, MAX_CODE_BYTES, MAX_MOUNTS, MAX_STDIN_BYTES};
 use bailey_protocol::node::SessionFile;
 use bailey_protocol::path::{BranchName, SandboxPath, TreePath};
-use bailey_protocol::wall::{WallKind, WallReason};
 
 use crate::api_error::ApiError;
 use crate::config::RunConfig;
@@ -33,9 +35,7 @@ const LARGE_DISK_HINT: &str =
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlannedRun {
     /// What isolates it.
-    pub(crate) wall: WallKind,
-    /// Why that.
-    pub(crate) reason: WallReason,
+    pub(crate) wall: ChosenWall,
     /// What it starts from.
     pub(crate) template: TemplateName,
     /// Program and arguments.
@@ -77,6 +77,7 @@ pub(crate) struct PlannedMount {
 /// Names the first field that does not fit and how to correct it.
 pub(crate) fn plan(request: RunRequest, config: &RunConfig) -> Result<PlannedRun, ApiError> {
     let limits = limits(&request.limits, config)?;
+    let wall = wall::choose(&request, &limits, &config.host)?;
     let command = command(request.command, request.code, request.language)?;
     check_sizes(&command, &request.env)?;
     check_env(&request.env)?;
@@ -90,8 +91,7 @@ pub(crate) fn plan(request: RunRequest, config: &RunConfig) -> Result<PlannedRun
     }
     let mounts = mounts(request.mounts)?;
     Ok(PlannedRun {
-        wall: request.wall.unwrap_or(config.default_wall),
-        reason: if request.wall.is_some() { WallReason::Requested } else { WallReason::Default },
+        wall,
         template: request.template.unwrap_or_else(|| config.default_template.clone()),
         command,
         env: request.env,

@@ -18,7 +18,7 @@ use crate::label::Label;
 use crate::node::{Ending, LimitHit};
 use crate::path::{BranchName, SandboxPath, TreePath};
 use crate::purge::PurgeId;
-use crate::wall::{WallKind, WallReason};
+use crate::wall::{CodeFacts, WallChoice, WallKind, WallReason};
 
 pub use branches::{
     BaselineInfo, BaselineList, BranchInfo, BranchList, ForkRequest, ForkSource, LabelRequest, LabelledPath,
@@ -70,9 +70,11 @@ pub struct CutOff {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunRequest {
-    /// What isolates it; the server's default when absent.
+    /// What isolates it; `auto` when absent.
+    pub wall: WallChoice,
+    /// What is known about the code, for `auto` to choose by. Its language and size are the request's where they are not said.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub wall: Option<WallKind>,
+    pub about: Option<CodeFacts>,
     /// What it starts from; `base` when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub template: Option<TemplateName>,
@@ -198,8 +200,11 @@ pub enum RunEventKind {
         sandbox: SandboxId,
         /// What isolates it.
         wall: WallKind,
-        /// Why that wall.
+        /// Who chose that wall.
         reason: WallReason,
+        /// Why that one, for people.
+        #[serde(default)]
+        why: String,
         /// Whether hardware helps, where that means something.
         accelerated: Option<bool>,
         /// Whether a parked sandbox was claimed.

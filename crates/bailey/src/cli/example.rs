@@ -12,6 +12,7 @@ const EXAMPLES: &[(&str, &str)] = &[
         "attest",
         "bailey attest\nbailey attest --json --data /var/lib/bailey\nbailey attest --verify report.json --keys jwks.json",
     ),
+    ("advise", "bailey advise\nbailey advise --language python --files --session 15m\nbailey advise --hostile --json"),
     ("token", "bailey token --tenant acme --user ana --role member\nbailey token --operator root --ttl 8h"),
     ("run", "bailey run --mount /tenants/acme/reports:/data --timeout 30s -- python3 /data/summary.py"),
     ("ls", "bailey ls /tenants/acme/reports\nbailey ls --glob '**/*.csv' /tenants/acme"),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bailey_protocol::api::MountRequest;
 use bailey_protocol::id::IdError;
 use bailey_protocol::path::{SandboxPath, TreePath};
-use bailey_protocol::wall::WallKind;
+use bailey_protocol::wall::{CodeLanguage, WallChoice, WallKind};
 use clap::builder::TypedValueParser;
 use clap::error::ErrorKind;
 use clap::{Arg, Command};
@@ -153,6 +153,20 @@ impl TypedValueParser for Env {
 pub(super) fn wall(text: &str) -> Result<WallKind, String> {
     let name = serde_json::Value::String(text.to_owned());
     serde_json::from_value(name).map_err(|_unknown| format!("`{text}` is no wall: `bailey doctor` lists them"))
+}
+
+/// The name of a wall, or `auto`.
+pub(super) fn wall_choice(text: &str) -> Result<WallChoice, String> {
+    match text {
+        "auto" => Ok(WallChoice::Auto),
+        named => wall(named).map(WallChoice::from),
+    }
+}
+
+/// What code is written in.
+pub(super) fn code_language(text: &str) -> Result<CodeLanguage, String> {
+    let name = serde_json::Value::String(text.to_owned());
+    serde_json::from_value(name).map_err(|_unknown| format!("`{text}` is none of `javascript`, `python`, `other`"))
 }
 
 #[cfg(test)]

@@ -50,7 +50,7 @@ fn request(args: RunArgs) -> Result<RunRequest, VerbError> {
         mount.branch = args.branch.clone();
     }
     Ok(RunRequest {
-        wall: args.wall,
+        wall: args.wall.unwrap_or_default(),
         template: args.template,
         command: Some(args.command),
         mounts,

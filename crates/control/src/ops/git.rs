@@ -14,6 +14,7 @@ use bailey_protocol::id::VersionId;
 use bailey_protocol::limits::Limits;
 use bailey_protocol::node::{Ending, NodeFault, NodeFaultKind};
 use bailey_protocol::path::{BranchName, Revision, TreePath};
+use bailey_protocol::wall::WallKind;
 use bailey_tree::Store;
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -317,7 +318,7 @@ pub(super) async fn start(
     let spec = GitSpec {
         tenant: repo.tenant.clone(),
         repo,
-        wall: runs.default_wall,
+        wall: WallKind::Container,
         template: runs.default_template.clone(),
         job,
         limits,

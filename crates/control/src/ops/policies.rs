@@ -16,6 +16,7 @@ use bailey_protocol::api::policy::{
     MAX_FOLDER_BYTES, MAX_FOLDER_FILES, PolicyState, TenantPolicy, TenantPolicyList,
 };
 use bailey_protocol::path::BranchName;
+use bailey_protocol::wall::WallKind;
 
 use crate::api_error::{ApiError, ErrorKind};
 use crate::control::{Caller, Control, OperatorCaller};
@@ -191,7 +192,7 @@ async fn question(control: &Control, caller: &Caller, ask: ExplainRequest) -> Re
         }
         (Some(Kind::Sandbox), None, None) => {
             let runs = &control.config().runs;
-            let (wall, template) = (runs.default_wall, runs.default_template.clone());
+            let (wall, template) = (WallKind::Container, runs.default_template.clone());
             let limits = runs.default_limits;
             Ok(Question::Plan(action, RunPlan { wall, template, root: false, limits }))
         }

@@ -21,7 +21,6 @@ use bailey_protocol::api::{RunEventKind, RunResult, Usage};
 use bailey_protocol::id::{RunId, TenantId, UserId};
 use bailey_protocol::node::{Ending, NodeFault, NodeFaultKind, RunStarted, RunStopped, RunUpdate};
 use bailey_protocol::path::RepoId;
-use bailey_protocol::wall::WallReason;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -35,6 +34,7 @@ use crate::event_log::{EventWriter, Progress};
 use crate::live_runs::{Listed, LiveRun};
 use crate::node_link::{StartRun, UPDATES_IN_FLIGHT};
 use crate::output::OutputEncoder;
+use crate::run_request::ChosenWall;
 use crate::threads::blocking;
 
 /// Output beyond the run's own limit after which the node is not believed any more.
@@ -84,7 +84,7 @@ pub(super) struct Going {
     pub(super) caller: Caller,
     pub(super) run: RunId,
     pub(super) slices: Vec<Slice>,
-    reason: WallReason,
+    wall: ChosenWall,
     admitted: Admitted,
     started: bool,
     /// The node went away from under the started run: nobody's fault but the operator's.
@@ -123,14 +123,14 @@ impl RunLog {
 impl Going {
     /// Takes over a run that is recorded, and gives the order for the node.
     pub(super) fn new(control: Control, permit: RunCreatePermit, ready: Ready) -> (Self, StartRun) {
-        let Ready { spec, caller, reason, slices, admitted, log } = ready;
+        let Ready { spec, caller, wall, slices, admitted, log } = ready;
         let (updates, received) = mpsc::channel(UPDATES_IN_FLIGHT);
         let going = Self {
             permit: Arc::new(permit),
             caller,
             run: spec.run.clone(),
             slices,
-            reason,
+            wall,
             admitted,
             started: false,
             node_gone: false,
@@ -305,7 +305,8 @@ impl Going {
             run: self.run.clone(),
             sandbox: facts.sandbox,
             wall: facts.wall,
-            reason: self.reason,
+            reason: self.wall.reason,
+            why: self.wall.why.clone(),
             accelerated: facts.accelerated,
             parked: facts.parked,
             fences: facts.fences,

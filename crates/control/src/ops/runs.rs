@@ -6,7 +6,6 @@ use bailey_protocol::api::{RunList, RunRequest, RunSummary};
 use bailey_protocol::id::RunId;
 use bailey_protocol::limits::Limits;
 use bailey_protocol::node::RunSpec;
-use bailey_protocol::wall::WallReason;
 use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
@@ -18,7 +17,7 @@ use crate::api_error::ApiError;
 use crate::control::{Caller, Control};
 use crate::db::{AuditEntry, Idempotency, IdempotencyKey, MAX_PAGE, NewRun, RunCreated, RunRecord};
 use crate::event_log::{EventReader, Progress};
-use crate::run_request::{self, PlannedMount, PlannedRun};
+use crate::run_request::{self, ChosenWall, PlannedMount, PlannedRun};
 use crate::streams::Stream;
 use crate::threads::blocking;
 
@@ -57,7 +56,7 @@ pub async fn create(
     shaped.extend(entering::in_files(&planned.files));
     let (template, limits) = (planned.template.clone(), planned.limits);
     let asked = Asked {
-        plan: RunPlan { wall: planned.wall, template, root: planned.root, limits },
+        plan: RunPlan { wall: planned.wall.kind, template, root: planned.root, limits },
         mounts: std::mem::take(&mut planned.mounts),
         rules: shaped.iter().map(|(_, finding)| finding.rule).collect(),
     };
@@ -103,7 +102,7 @@ impl Asked {
 pub(super) struct Ready {
     pub(super) spec: RunSpec,
     pub(super) caller: Caller,
-    pub(super) reason: WallReason,
+    pub(super) wall: ChosenWall,
     pub(super) slices: Vec<Slice>,
     pub(super) admitted: Admitted,
     pub(super) log: RunLog,
@@ -204,10 +203,10 @@ async fn record(
     match control.db().create_run(&permit, new).await {
         Ok(RunCreated::New) => {
             bailey_crash::point(Point::RunRecorded);
-            let reason = planned.reason;
+            let wall = planned.wall.clone();
             let spec = spec(planned, run, caller, &slices);
             let caller = caller.clone();
-            let ready = Ready { spec, caller, reason, slices, admitted, log };
+            let ready = Ready { spec, caller, wall, slices, admitted, log };
             Ok(Recorded::New(Box::new((ready, permit)), room))
         }
         Ok(RunCreated::Replayed(first)) => {
@@ -348,7 +347,7 @@ fn spec(planned: PlannedRun, run: RunId, caller: &Caller, slices: &[Slice]) -> R
     RunSpec {
         run,
         tenant: caller.principal.tenant.clone(),
-        wall: planned.wall,
+        wall: planned.wall.kind,
         template: planned.template,
         command: planned.command,
         env: planned.env,

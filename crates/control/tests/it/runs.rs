@@ -6,7 +6,7 @@ use bailey_control::node_link::StartRun;
 use bailey_protocol::api::{RunAccepted, RunEvent, RunEventKind, RunList, RunStatus, RunSummary};
 use bailey_protocol::limits::LargeDisks;
 use bailey_protocol::node::{Ending, NodeFaultKind, RunUpdate};
-use bailey_protocol::wall::WallReason;
+use bailey_protocol::wall::{WallKind, WallReason};
 use bytes::Bytes;
 use http::Method;
 use http_body_util::BodyExt;
@@ -36,7 +36,7 @@ async fn a_run_streams_its_events_in_order_and_ends() {
     let events = answer.events();
     assert_eq!(events.iter().map(|event| event.seq).collect::<Vec<_>>(), [1, 2, 3]);
     let RunEventKind::Started { run, parked: true, reason, .. } = &events[0].kind else { panic!("{events:?}") };
-    assert_eq!(*reason, WallReason::Default);
+    assert_eq!(*reason, WallReason::Auto);
     assert_eq!(answer.header("bailey-run"), run.as_str());
     let RunEventKind::Stdout(data) = &events[1].kind else { panic!("{events:?}") };
     assert_eq!(data.text.as_deref(), Some("hello\n"));
@@ -181,6 +181,46 @@ async fn d11_a_key_used_at_the_same_time_makes_one_run() {
     // No request left a log of its own beside that of the run.
     let logs = std::fs::read_dir(world.folder.path().join("runs/acme")).unwrap().count();
     assert_eq!(logs, world.node.seen.lock().unwrap().len());
+}
+
+#[tokio::test]
+async fn a_wall_is_chosen_with_its_reason_and_never_a_weaker_one_than_the_code_needs() {
+    let world = World::new().await;
+    let ana = world.client("acme", "ana");
+    let why = |body| {
+        let ana = ana.clone();
+        async move {
+            let events = ana.run(body).await.events();
+            let RunEventKind::Started { wall, reason, why, .. } = &events[0].kind else { panic!("{events:?}") };
+            assert_eq!(*wall, WallKind::Container);
+            (*reason, why.clone())
+        }
+    };
+    for body in
+        [json!({"command": ["true"]}), json!({"command": ["true"], "wall": "auto", "about": {"latency_ms": 50}})]
+    {
+        let (reason, why) = why(body).await;
+        assert!(reason == WallReason::Auto && why.starts_with("unreviewed code in short runs"), "{why}");
+    }
+    let (reason, why) = why(json!({"command": ["true"], "wall": "container", "about": {"hostile": true}})).await;
+    assert!(reason == WallReason::Requested && why.contains("names it"), "{why}");
+    let before = world.node.seen.lock().unwrap().len();
+    for (body, code) in [
+        (json!({"wall": "microvm"}), "wall_not_installed"),
+        (json!({"wall": "isolate"}), "wall_not_installed"),
+        (json!({"about": {"hostile": true}}), "wall_not_installed"),
+        (json!({"about": {"untrusted_files": true}}), "wall_not_installed"),
+        (json!({"about": {"provenance": "reviewed"}}), "no_sandbox_needed"),
+        (json!({"about": {"place": "callers_process"}}), "wall_refused"),
+        (json!({"about": {"assessment": true}}), "confirm_first"),
+        (json!({"about": {"hostil": true}}), "unknown_field"),
+    ] {
+        let mut body = body;
+        body["command"] = json!(["true"]);
+        let refused = ana.run(body).await.error(400);
+        assert!(refused.error == code && !refused.hint.is_empty(), "{refused:?}");
+    }
+    assert_eq!(world.node.seen.lock().unwrap().len(), before);
 }
 
 #[tokio::test]
