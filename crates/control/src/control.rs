@@ -9,6 +9,7 @@ use bailey_policy::prove::Prover;
 use bailey_policy::{CredentialKind, Operator, Policies, Principal, ServiceAccount};
 use bailey_protocol::id::{RequestId, RunId, TenantId};
 use bailey_protocol::path::RepoId;
+use bailey_protocol::wall::WallKind;
 use bailey_tree::{Store, Trees};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -127,6 +128,22 @@ pub struct Caller {
     pub principal: Principal,
     /// For logs, audit and error answers.
     pub request: RequestId,
+    /// What isolates the run that is asked for.
+    pub wall: Option<WallKind>,
+}
+
+impl Caller {
+    /// Whoever asks, for no run so far.
+    #[must_use]
+    pub fn new(principal: Principal, request: RequestId) -> Self {
+        Self { principal, request, wall: None }
+    }
+
+    /// The same, for a run behind `wall`.
+    #[must_use]
+    pub fn behind(self, wall: WallKind) -> Self {
+        Self { wall: Some(wall), ..self }
+    }
 }
 
 /// An operator who sent a request.

@@ -166,6 +166,8 @@ pub struct CaseContext {
     subject: Option<UserId>,
     /// What the content that would enter is shaped like.
     credential_shaped: BTreeSet<String>,
+    /// Of the run that mounts; a container without it.
+    wall: Option<WallKind>,
 }
 
 /// Why a case does not hold.
@@ -288,13 +290,15 @@ impl Case {
     }
 
     fn context(&self, user: Option<&Principal>, credential: &CredentialId) -> crate::request::Attributes {
-        let CaseContext { branch, from, run, second_of_day, subject, .. } = &self.context;
+        let CaseContext { branch, from, run, second_of_day, subject, wall, .. } = &self.context;
+        let mounts = matches!(self.action, Action::MountRead | Action::MountWrite);
         let own = run.then(|| ("run", subjects::run_link(RunId::mint(0, [0; 10]).as_str())));
         let subject = user.zip(subject.as_ref()).map(|(user, subject)| subjects::user_link(&user.tenant, subject));
         let enters = [Action::TreeWrite, Action::MountWrite, Action::TreePush, Action::RunCreate];
         let shaped = self.context.credential_shaped.iter().map(|rule| text(rule)).collect();
         let pairs = [
             enters.contains(&self.action).then_some(("credential_shaped", Value::Set(shaped))),
+            mounts.then(|| ("wall", text(wall.unwrap_or(WallKind::Container).as_str()))),
             Some(("time", Value::Time(DAY.saturating_add(second_of_day.saturating_mul(1000))))),
             Some(("credential", text(credential.kind.as_str()))),
             branch.as_deref().map(|branch| ("branch", text(branch))),

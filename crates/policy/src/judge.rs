@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use bailey_protocol::id::{UserId, VersionId};
 use bailey_protocol::path::{BranchName, Revision, TreePath};
+use bailey_protocol::wall::WallKind;
 
 use crate::action::{Action, kinds_of_action};
 use crate::denied::Denied;
@@ -86,6 +87,9 @@ kinds_of_action! {
 /// What lets content in.
 const ENTERS: [Action; 4] = [Action::TreeWrite, Action::MountWrite, Action::TreePush, Action::RunCreate];
 
+/// What gives a run a slice.
+const MOUNTS: [Action; 2] = [Action::MountRead, Action::MountWrite];
+
 /// Asks one set of policies about one user's requests at one time. Made by [`Policies::judge`].
 #[derive(Clone)]
 pub struct Judge {
@@ -95,6 +99,8 @@ pub struct Judge {
     now_ms: u64,
     /// What the content that would enter is shaped like.
     credential_shaped: BTreeSet<String>,
+    /// What isolates the run that asks for mounts.
+    wall: WallKind,
     witness: Option<Witness>,
 }
 
@@ -117,6 +123,7 @@ impl Judge {
             tenant: TenantFacts::default(),
             now_ms,
             credential_shaped: BTreeSet::new(),
+            wall: WallKind::Container,
             witness: None,
         }
     }
@@ -131,6 +138,12 @@ impl Judge {
     #[must_use]
     pub fn holding<'a>(self, rules: impl IntoIterator<Item = &'a str>) -> Self {
         Self { credential_shaped: rules.into_iter().map(str::to_owned).collect(), ..self }
+    }
+
+    /// About mounts of a run behind `wall`; without this, of one behind the weakest.
+    #[must_use]
+    pub fn behind(self, wall: WallKind) -> Self {
+        Self { wall, ..self }
     }
 
     /// Tells `witness` of each decision.
@@ -490,6 +503,9 @@ impl Judge {
         if ENTERS.contains(&action) {
             let rules = self.credential_shaped.iter().map(|rule| text(rule));
             context.push(("credential_shaped", Value::Set(rules.collect())));
+        }
+        if MOUNTS.contains(&action) {
+            context.push(("wall", text(self.wall.as_str())));
         }
         context.push(("time", Value::Time(self.now_ms)));
         context.push(("credential", text(self.principal.credential.kind.as_str())));

@@ -105,7 +105,7 @@ impl World {
 async fn key(control: &Control, token: &str) -> anyhow::Result<String> {
     let identity = control.identify(token).await.map_err(|error| anyhow!(error.cause_chain()))?;
     let bailey_control::auth::Identity::User(principal) = identity else { anyhow::bail!("the token is no user's") };
-    let caller = Caller { principal, request: RequestId::mint(0, [0; 10]) };
+    let caller = Caller::new(principal, RequestId::mint(0, [0; 10]));
     let request = KeyRequest {
         name: "bench".to_owned(),
         user: None,

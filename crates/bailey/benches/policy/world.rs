@@ -72,7 +72,7 @@ impl World {
                 ..Principal::new(tenant(n).parse()?, "ana".parse()?)
             };
             let path = path(n).parse()?;
-            Ok((Caller { principal, request: RequestId::mint(0, [0; 10]) }, path))
+            Ok((Caller::new(principal, RequestId::mint(0, [0; 10])), path))
         };
         (0..TENANTS).map(caller).collect()
     }

@@ -110,7 +110,7 @@ async fn authenticated(
     }
     let known = request.extensions_mut();
     match identity.clone() {
-        Identity::User(principal) => drop(known.insert(Caller { principal, request: request_id.clone() })),
+        Identity::User(principal) => drop(known.insert(Caller::new(principal, request_id.clone()))),
         Identity::Service(service) => drop(known.insert(ServiceCaller { service, request: request_id.clone() })),
         Identity::Operator(operator) => drop(known.insert(OperatorCaller { operator, request: request_id.clone() })),
     }

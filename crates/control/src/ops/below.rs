@@ -404,7 +404,7 @@ mod tests {
         let base = (0..10).fold(None, |base, n| Some(put(base.as_ref(), &n.to_string(), "1")));
         let to = put(base.as_ref(), "5", "2");
         let principal = Principal::new("acme".parse().unwrap(), "ana".parse().unwrap());
-        let caller = Caller { principal, request: RequestId::mint(1, [1; 10]) };
+        let caller = Caller::new(principal, RequestId::mint(1, [1; 10]));
         let below = Below::writes_and_deletes(&caller, vec!["/tenants/acme".parse().unwrap()]);
         let changed = |below: &Below, steps: u64| {
             let changes = below.changes(&store, (base.as_ref(), &to), &Cell::new(steps)).unwrap();

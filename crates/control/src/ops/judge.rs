@@ -32,7 +32,11 @@ impl Control {
         let policies = self.policies_of(&caller.principal.tenant).await?;
         let known = self.tenant_facts().of(&caller.principal.tenant);
         let principal = self.standing().narrowed(&caller.principal);
-        Ok(policies.judge(&principal, now).knowing(known))
+        let judge = policies.judge(&principal, now).knowing(known);
+        Ok(match caller.wall {
+            Some(wall) => judge.behind(wall),
+            None => judge,
+        })
     }
 
     /// What the store knows of `path` on `branch` (none where a version is named). Of another tenant's path, and of

@@ -57,7 +57,11 @@ fn key(control: &Control, caller: &Caller, permit: &PathReadPermit, tree: &TreeI
     let revision = permit.revision();
     let protected = branch_of(revision).is_some_and(|branch| meta.protection(path.repo(), branch).is_some());
     let (labels, tenant) = (meta.generation(path.repo()), control.tenant_facts().of(&principal.tenant));
-    Sha256::digest(format!("{principal:?}\0{tenant:?}\0{path:?}\0{revision:?}\0{protected}\0{tree}\0{labels}")).into()
+    let wall = caller.wall;
+    Sha256::digest(format!(
+        "{principal:?}\0{wall:?}\0{tenant:?}\0{path:?}\0{revision:?}\0{protected}\0{tree}\0{labels}"
+    ))
+    .into()
 }
 
 type Key = [u8; 32];

@@ -219,7 +219,7 @@ async fn as_seen(control: &Control, caller: &Caller, permit: &ExplainPermit) -> 
     let mut principal = Principal::new(permit.tenant().clone(), permit.subject().clone());
     (principal.roles, principal.entitlements) = (known.rights.roles, known.rights.entitlements);
     (principal.region, principal.project) = (known.rights.region, known.rights.project);
-    Ok((Caller { principal, request: caller.request.clone() }, known.last_ms))
+    Ok((Caller::new(principal, caller.request.clone()), known.last_ms))
 }
 
 /// Which policies are in force.

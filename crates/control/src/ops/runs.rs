@@ -53,6 +53,7 @@ pub async fn create(
     let idempotency = key.map(|key| Ok::<_, ApiError>(Idempotency { key, request: digest(&request)? })).transpose()?;
     let mut shaped = entering::in_request(&request);
     let mut planned = run_request::plan(request, &control.config().runs)?;
+    let caller = &caller.clone().behind(planned.wall.kind);
     shaped.extend(entering::in_files(&planned.files));
     let (template, limits) = (planned.template.clone(), planned.limits);
     let asked = Asked {

@@ -223,7 +223,7 @@ async fn a_run_never_promotes_protects_or_labels_and_a_reviewer_does() {
     put(&ana, "/tenants/acme/f", "draft", "2").await.ok();
     let user = Principal::new("acme".parse().unwrap(), "ana".parse().unwrap());
     let run = Principal { run: Some(RunId::mint(1, [1; 10])), roles: ["admin".to_owned()].into(), ..user };
-    let caller = Caller { principal: run, request: RequestId::mint(1, [1; 10]) };
+    let caller = Caller::new(run, RequestId::mint(1, [1; 10]));
     let (root, main): (bailey_protocol::path::TreePath, _) =
         (TENANT.parse().unwrap(), bailey_protocol::path::BranchName::main());
     let request = serde_json::from_value(json!({"path": TENANT, "from": "draft", "into": "main"})).unwrap();

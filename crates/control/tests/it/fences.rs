@@ -147,7 +147,7 @@ async fn c18_nothing_lands_for_a_user_who_was_disabled_after_asking() {
     // What a request does that was let in before.
     let mut principal = Principal::new("acme".parse().unwrap(), "ana".parse().unwrap());
     principal.roles.insert("admin".to_owned());
-    let (control, caller) = (&world.control, Caller { principal, request: RequestId::mint(1, [1; 10]) });
+    let (control, caller) = (&world.control, Caller::new(principal, RequestId::mint(1, [1; 10])));
     let code =
         |result: Result<(), bailey_control::api_error::ApiError>| assert_eq!(result.unwrap_err().code, "user_disabled");
     let forked =

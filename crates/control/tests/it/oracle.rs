@@ -172,7 +172,7 @@ async fn f16_restoring_and_reverting_tell_nothing_of_a_branch_that_one_may_not_r
 /// A write by `ana` that begins, has `meanwhile` happen once what it grows from was read, and ends.
 async fn slowly(world: &World, path: &str, content: &str, meanwhile: impl AsyncFnOnce()) -> Result<(), ApiError> {
     let principal = Principal::new("acme".parse().unwrap(), "ana".parse().unwrap());
-    let caller = Caller { principal, request: RequestId::mint(1, [1; 10]) };
+    let caller = Caller::new(principal, RequestId::mint(1, [1; 10]));
     let (path, branch) = (format!("{TENANT}/{path}").parse().unwrap(), BranchName::main());
     let ask = WriteAsk { path, branch, condition: Condition::None };
     let ((writer, reader), length) = (pipe(), u64::try_from(content.len()).unwrap());
