@@ -1,4 +1,5 @@
 # R01, R03, R05, R06, R11, R24, R25, K23: more of everything than there is.
+import mmap
 hoard = []
 what, most = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 1 << 60
 
@@ -85,6 +86,14 @@ def pipes():
             pass
 
 
+def pagetables():
+    """Reads of memory that nobody has written: each takes a table, and no page."""
+    space = mmap.mmap(-1, 1 << 40, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, mmap.PROT_READ)
+    attempt(space.madvise, 15)
+    for at in range(0, min(most, 1 << 40), 1 << 21):
+        space[at]
+
+
 def spin():
     for _ in range(most - 1):
         if os.fork() == 0:
@@ -94,5 +103,5 @@ def spin():
         pass
 
 
-attempt({"pipes": pipes, "spin": spin, "fork": fork, "memory": memory, "disk": disk, "inodes": inodes, "output": output, "orphans": orphans, "sockets": sockets}[what])
+attempt({"pagetables": pagetables, "pipes": pipes, "spin": spin, "fork": fork, "memory": memory, "disk": disk, "inodes": inodes, "output": output, "orphans": orphans, "sockets": sockets}[what])
 hold()

@@ -13,6 +13,9 @@ def keep(nonce):
     secret = nonce.encode()
     for path in ("/dev/shm/hostile", "/tmp/hostile", "/var/tmp/hostile", os.path.expanduser("~/hostile")):
         attempt(lambda: open(path, "wb").write(secret))
+    # A queue and a semaphore of the same name.
+    attempt(libc.msgget, KEY, 0o1666)
+    attempt(libc.semget, KEY, 1, 0o1666)
     address = shm(4096, 0o1666)
     if address not in (None, ctypes.c_void_p(-1).value):
         ctypes.memmove(address, secret, len(secret))

@@ -199,6 +199,16 @@ impl RunConfig {
         }
     }
 
+    /// Has no run be granted more than its host has: `cpu_millis` in thousandths of a core, `memory_bytes` of all memory.
+    pub fn fit_host(&mut self, cpu_millis: u64, memory_bytes: u64) {
+        (self.host.cpu_millis, self.host.memory_bytes) = (cpu_millis, memory_bytes);
+        let cpu = u32::try_from(cpu_millis).unwrap_or(u32::MAX);
+        self.ceiling.cpu_millis = self.ceiling.cpu_millis.min(cpu);
+        self.ceiling.memory_bytes = self.ceiling.memory_bytes.min(memory_bytes);
+        self.default_limits.cpu_millis = self.default_limits.cpu_millis.min(cpu);
+        self.default_limits.memory_bytes = self.default_limits.memory_bytes.min(memory_bytes);
+    }
+
     /// Tenants take turns at large disks as they do at runs.
     pub(crate) fn disk_admission(&self) -> AdmissionLimits {
         let count = self.large_disks.map_or(0, |large| usize::try_from(large.count).unwrap_or(usize::MAX));

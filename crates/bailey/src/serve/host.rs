@@ -25,6 +25,14 @@ pub(crate) fn new_enough(release: &str) -> bool {
     found >= KERNEL
 }
 
+/// CPU time per second of all processors, in thousandths of one, and bytes of memory.
+pub(crate) fn size() -> (u64, u64) {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let info = rustix::system::sysinfo();
+    let memory = info.totalram.saturating_mul(info.mem_unit.into());
+    (u64::try_from(cores).unwrap_or(u64::MAX).saturating_mul(1000), memory)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -107,6 +107,8 @@ async fn serve(jail: OwnedFd, listener: OwnedFd, config: ServerConfig) -> anyhow
     control_config.policy_cache_bytes = usize::try_from(config.policy_cache_mib)? << 20;
     control_config.runs.large_disks = config.large_disks;
     config.limits.apply(&mut control_config.runs)?;
+    let (cpu_millis, memory_bytes) = super::host::size();
+    control_config.runs.fit_host(cpu_millis, memory_bytes);
     let node = Node::start(jail, node_config(&config, base, control_config.runs.ceiling, &trees, data, &clock, &rng)?)
         .context("start the node")?;
 

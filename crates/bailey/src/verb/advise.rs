@@ -9,6 +9,7 @@ use bailey_protocol::wall::{CodeFacts, CodeLanguage, Place, Provenance, WallKind
 use super::{VerbError, say};
 use crate::cli::Common;
 use crate::cli::advise::AdviseArgs;
+use crate::serve::host::size;
 use crate::terminal::note;
 
 /// Which wall is right, on a host that has all of them and the size of this one.
@@ -26,14 +27,8 @@ fn host() -> Host {
         (WallKind::Microvm, Some(true)),
         (WallKind::Isolate, None),
     ];
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let info = rustix::system::sysinfo();
-    Host {
-        walls: walls.into(),
-        cpu_millis: u64::try_from(cores).unwrap_or(u64::MAX).saturating_mul(1000),
-        memory_bytes: info.totalram.saturating_mul(info.mem_unit.into()),
-        substitute: None,
-    }
+    let (cpu_millis, memory_bytes) = size();
+    Host { walls: walls.into(), cpu_millis, memory_bytes, substitute: None }
 }
 
 fn facts(args: AdviseArgs) -> CodeFacts {

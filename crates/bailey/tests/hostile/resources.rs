@@ -100,6 +100,48 @@ fn r03_memory_ends_the_sandbox_and_only_it() {
 }
 
 #[test]
+fn r03_page_tables_are_memory() {
+    const TABLES: &str = "68719476736";
+    let _guard = beside_others();
+    let tables = |process: &host::Process| {
+        let kib = process.status("VmPTE").and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
+        kib.unwrap_or(0) * 1024
+    };
+    let mut arm = Bare::start("bomb", &["pagetables", TABLES], &[]);
+    arm.ready();
+    let held = arm.processes().iter().map(tables).max().unwrap_or(0);
+    let pages = arm.processes().iter().map(|process| process.resident()).max().unwrap_or(0);
+    assert!(held > 120 * MIB && pages < 64 * MIB, "the arm took {held} bytes of tables, {pages} of pages");
+    drop(arm);
+
+    let server = shared();
+    let order =
+        Order::attack("bomb", &["pagetables", TABLES]).limit("memory_bytes", 96 * MIB).limit("disk_bytes", 16 * MIB);
+    let outcome = server.run(&server.user("acme", "ana"), &order.limit("timeout_ms", 60_000));
+    assert_eq!(outcome.ending(), Ending::Oom, "{}", outcome.summary());
+    assert!(outcome.hit(LimitHit::Memory));
+    assert_gone(&outcome);
+}
+
+#[test]
+fn the_least_a_run_may_have_is_enough_and_the_host_is_the_most() {
+    let _guard = beside_others();
+    let server = shared();
+    let ana = server.user("acme", "ana");
+    let least = Order::command(&["true"]).limit("cpu_millis", 62).limit("memory_bytes", 256 * MIB);
+    server.run(&ana, &least).succeeded();
+    let cores = u64::try_from(std::thread::available_parallelism().unwrap().get()).unwrap();
+    let info = rustix::system::sysinfo();
+    let memory = info.totalram * u64::from(info.mem_unit);
+    for (limit, more) in [("cpu_millis", cores * 1000 + 1), ("memory_bytes", memory + 1)] {
+        let mut answer = server.post_run(&ana, &Order::command(&["true"]).limit(limit, more)).unwrap();
+        let mut said = String::new();
+        answer.body.read_to_string(&mut said).unwrap();
+        assert!(answer.status == 400 && said.contains("invalid_limit") && said.contains(limit), "{said}");
+    }
+}
+
+#[test]
 fn r05_a_full_disk_is_the_sandboxs_own() {
     let _guard = beside_others();
     let server = shared();
@@ -307,6 +349,12 @@ fn r16_rlimits_are_set_and_cannot_be_raised() {
     let server = shared();
     let ana = server.user("acme", "ana");
     let code = "import resource as r\nfor n in dir(r):\n if n.startswith('RLIMIT_'):\n  try:\n   r.setrlimit(getattr(r,n),(r.RLIM_INFINITY,)*2)\n  except Exception: pass\nprint('ready',flush=True)\nimport time\ntime.sleep(60)";
+    let open = "import errno,os,time\nheld=[]\ntry:\n while 1: held.append(os.open('/dev/null',os.O_RDONLY))\nexcept OSError as e:\n print('ready',e.errno==errno.EMFILE,flush=True)\ntime.sleep(60)";
+    let full = server.hold(&ana, &Order::python(open).limit("open_files", 256));
+    assert!(full.so_far().text().starts_with("ready True"), "{}", full.so_far().text());
+    let most = full.code().iter().map(|process| process.descriptors().len()).max();
+    assert_eq!(most, Some(256));
+    full.end();
     let live = server.hold(&ana, &Order::python(code).limit("open_files", 256));
     for process in live.code() {
         let limits = std::fs::read_to_string(process.path("limits")).unwrap();

@@ -1,6 +1,7 @@
 //! Groups T and K between tenants: neighbours, reuse, other tenants' names and ids.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -62,14 +63,30 @@ fn k26_ipc_objects_are_private_and_end_with_the_sandbox() {
     let table = || {
         ["shm", "sem", "msg"].map(|kind| std::fs::read_to_string(format!("/proc/sysvipc/{kind}")).unwrap_or_default())
     };
+    let has_all =
+        |table: &[String; 3]| table.iter().all(|kind| kind.lines().any(|line| line.trim().starts_with("4660 ")));
     let before = table();
-    let server = shared();
+    assert!(!has_all(&before), "the host has what the attack makes: {before:?}");
     let canary = Canary::fresh();
+    // The arm: where the host's objects are everybody's, they show there.
+    let mut arm = Bare::start("neighbour", &["keep", canary.text()], &[]);
+    arm.ready();
+    assert!(has_all(&table()), "the arm made {:?}", table());
+    drop(arm);
+    let removed = Command::new("ipcrm").args(["-M", "0x1234", "-S", "0x1234", "-Q", "0x1234"]).status().unwrap();
+    assert!(removed.success() && table() == before, "{:?}", table());
+
+    let server = shared();
     let live = server.hold(&server.user("acme", "ana"), &Order::attack("neighbour", &["keep", canary.text()]));
-    assert_eq!(table(), before, "a segment of a sandbox is one of the host's");
+    assert_eq!(table(), before, "an object of a sandbox is one of the host's");
     assert!(!std::path::Path::new("/dev/shm/hostile").exists());
-    let inside = std::fs::read_to_string(live.init().path("root/proc/sysvipc/shm")).unwrap_or_default();
-    drop(inside);
+    let init = live.init().0.to_string();
+    let inside = ["shm", "sem", "msg"].map(|kind| {
+        let path = format!("/proc/sysvipc/{kind}");
+        let told = Command::new("nsenter").args(["-t", &init, "--ipc", "cat", &path]).output().unwrap();
+        String::from_utf8_lossy(&told.stdout).into_owned()
+    });
+    assert!(has_all(&inside), "the attack made nothing: {inside:?}");
     live.end();
     assert_eq!(table(), before);
 }

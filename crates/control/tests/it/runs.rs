@@ -328,6 +328,32 @@ async fn t10_there_is_room_for_so_many_runs_and_it_comes_back() {
     assert_eq!(ana.run(body).await.status, 202);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn t10_a_hundred_creates_at_once_against_a_limit_of_ten_give_exactly_ten() {
+    let world = World::with(|config| (config.runs.per_server, config.runs.per_tenant) = (200, 10)).await;
+    let ana = world.client("acme", "ana");
+    world.node.follow(until_cancelled);
+    for round in 0..5 {
+        let asks = (0..100).map(|_| {
+            let ana = ana.clone();
+            tokio::spawn(async move { ana.run(json!({"command": ["sleep", "9"], "detach": true})).await })
+        });
+        let answers = futures_util::future::join_all(asks).await;
+        let mut going = Vec::new();
+        for answer in answers.into_iter().map(Result::unwrap) {
+            match answer.status.as_u16() {
+                202 => going.push(answer.json::<RunAccepted>().run),
+                _ => assert_eq!(answer.error(429).error, "too_many_runs"),
+            }
+        }
+        assert_eq!(going.len(), 10, "round {round}");
+        for run in going {
+            ana.post(&format!("/v1/runs/{run}/cancel"), json!({})).await.ok();
+            ana.get(&format!("/v1/runs/{run}/events")).await.last();
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_full_server_has_runs_wait_and_judges_them_again_before_they_start() {
     let world = World::with(|config| (config.runs.per_server, config.runs.queued_per_tenant) = (1, 2)).await;
