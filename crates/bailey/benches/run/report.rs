@@ -19,6 +19,11 @@ impl Samples {
         Duration::from_secs_f64(self.percentile(50) / 1e3)
     }
 
+    /// The 99th of a hundred.
+    pub(crate) fn tail(&self) -> Duration {
+        Duration::from_secs_f64(self.percentile(99) / 1e3)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -39,6 +44,8 @@ pub(crate) enum Goal {
     RateAtLeast(f64),
     /// Ours, at the median, in the row's unit.
     AtMost(f64),
+    /// Ours, at the 99th of a hundred, in the row's unit.
+    TailAtMost(f64),
     /// Ours divided by the baseline.
     RatioAtLeast(f64),
     /// Ours divided by the baseline, at the 99th of a hundred.
@@ -140,6 +147,10 @@ impl Row {
             Some(Goal::AtMost(most)) => {
                 self.met = Some(self.p50 <= most);
                 self.goal = Some(format!("<= {most} {}", self.unit));
+            }
+            Some(Goal::TailAtMost(most)) => {
+                self.met = self.p99.map(|tail| tail <= most);
+                self.goal = Some(format!("p99 <= {most} {}", self.unit));
             }
             Some(Goal::RatioAtLeast(least)) => {
                 self.met = Some(self.ratio >= least);

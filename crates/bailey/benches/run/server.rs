@@ -125,6 +125,7 @@ impl Server {
         let request = self.client.post(format!("{}/v1/runs", self.url)).bearer_auth(token);
         let response = request.json(body).send().await?;
         if [429, 503].contains(&response.status().as_u16()) {
+            ensure!(response.headers().contains_key("retry-after"), "a refusal without `Retry-After`");
             return Ok(None);
         }
         ensure!(response.status().is_success(), "{}: {}", response.status(), response.text().await?);
