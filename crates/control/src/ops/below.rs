@@ -375,7 +375,7 @@ pub(super) fn unnamed(action: Action, shown: &str) -> Denied {
 /// Puts denials on the audit. Blocks.
 pub(super) fn record(control: &Control, caller: &Caller, denied: &[Denied]) {
     let now = control.now_ms();
-    let Caller { principal, request } = caller;
+    let Caller { principal, request, wall: _ } = caller;
     let entries = denied.iter().map(|denied| AuditEntry::denied(principal, denied, Some(request), now));
     if let Err(error) = control.wait(control.write_audit(entries.collect())) {
         // They stay denials.
