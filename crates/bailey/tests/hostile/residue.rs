@@ -113,6 +113,30 @@ pub(crate) fn ledger(server: &Server, user: &User) -> String {
     format!("bailey/{ledger}/")
 }
 
+/// Runs that end in every way, three at a time.
+fn mixed(server: &Server, (ana, gus): (&User, &User), numbers: std::ops::Range<usize>) {
+    let one = |number: usize| {
+        let user = if number.is_multiple_of(2) { ana } else { gus };
+        match number % 50 {
+            7 => drop(server.run(user, &Order::shell("sleep 5").limit("timeout_ms", 30))),
+            17 => drop(server.hold(user, &Order::attack("holder", &[])).end()),
+            27 => drop(server.run(user, &Order::shell("setsid sleep 60 & kill -9 $$"))),
+            3 | 13 | 23 => {
+                server.run(user, &Order::shell("date +%N > /data/now").data(user, "churn")).succeeded();
+            }
+            33 => drop(server.post_run(user, &Order::command(&["/no/such/program"])).unwrap()),
+            43 => drop(server.post_run(user, &Order::shell("yes")).unwrap()),
+            _ => drop(server.run(user, &Order::command(&["true"])).succeeded()),
+        }
+    };
+    std::thread::scope(|scope| {
+        for worker in 0..3 {
+            let (one, numbers) = (&one, numbers.clone());
+            scope.spawn(move || numbers.filter(|number| number % 3 == worker).for_each(one));
+        }
+    });
+}
+
 #[test]
 fn r20_a_thousand_runs_leave_nothing() {
     let long = std::env::var_os("BAILEY_LONG").is_some();
@@ -122,28 +146,7 @@ fn r20_a_thousand_runs_leave_nothing() {
     let (server, own) = server_of_its_own("residue", BRISK);
     let (ana, gus) = (server.user("acme", "ana"), server.user("globex", "gus"));
     let ledger = ledger(&server, &ana);
-    let mixed = |from: usize, to: usize| {
-        let one = |number: usize| {
-            let user = if number.is_multiple_of(2) { &ana } else { &gus };
-            match number % 50 {
-                7 => drop(server.run(user, &Order::shell("sleep 5").limit("timeout_ms", 30))),
-                17 => drop(server.hold(user, &Order::attack("holder", &[])).end()),
-                27 => drop(server.run(user, &Order::shell("setsid sleep 60 & kill -9 $$"))),
-                3 | 13 | 23 => {
-                    server.run(user, &Order::shell("date +%N > /data/now").data(user, "churn")).succeeded();
-                }
-                33 => drop(server.post_run(user, &Order::command(&["/no/such/program"])).unwrap()),
-                43 => drop(server.post_run(user, &Order::shell("yes")).unwrap()),
-                _ => drop(server.run(user, &Order::command(&["true"])).succeeded()),
-            }
-        };
-        std::thread::scope(|scope| {
-            for worker in 0..3 {
-                let one = &one;
-                scope.spawn(move || (from..to).filter(|number| number % 3 == worker).for_each(one));
-            }
-        });
-    };
+    let mixed = |from, to| mixed(&server, (&ana, &gus), from..to);
     mixed(0, 60);
     // Runs whose caller went away end on their own time.
     let idle = || server.request(&ana, "GET", "/v1/runs", b"").body.windows(9).all(|part| part != b"\"running\"");
