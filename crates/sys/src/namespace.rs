@@ -1,5 +1,7 @@
 //! Namespaces of the calling process.
 
+use std::os::fd::{AsRawFd, BorrowedFd};
+
 use rustix::io::Errno;
 use rustix::thread::UnshareFlags;
 
@@ -23,8 +25,6 @@ pub fn unshare(namespaces: UnshareFlags) -> Result<(), Errno> {
 /// # Errors
 /// When the kernel refuses.
 pub fn bring_up_loopback() -> Result<(), Errno> {
-    use std::os::fd::AsRawFd;
-
     let socket = rustix::net::socket_with(
         rustix::net::AddressFamily::INET,
         rustix::net::SocketType::DGRAM,
@@ -41,4 +41,17 @@ pub fn bring_up_loopback() -> Result<(), Errno> {
     // SAFETY: the argument is a live `ifreq` with a null-terminated name; the kernel only reads it.
     let answer = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
     if answer == -1 { Err(last_errno()) } else { Ok(()) }
+}
+
+/// The user, as the caller sees users, for whom the kernel counts what a user namespace has.
+///
+/// # Errors
+/// When the descriptor is of no user namespace.
+pub fn owner(namespace: BorrowedFd<'_>) -> Result<u32, Errno> {
+    // NS_GET_OWNER_UID of linux/nsfs.h, which libc does not name.
+    const GET_OWNER: libc::Ioctl = 0xb704;
+    let mut uid: libc::uid_t = 0;
+    // SAFETY: the kernel writes one `uid_t` to a live one, for this request and no other.
+    let answer = unsafe { libc::ioctl(namespace.as_raw_fd(), GET_OWNER, &raw mut uid) };
+    if answer == -1 { Err(last_errno()) } else { Ok(uid) }
 }

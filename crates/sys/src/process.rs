@@ -4,8 +4,10 @@ use std::mem::size_of;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
-use rustix::process::Pid;
-use rustix::thread::UnshareFlags;
+use rustix::process::{Pid, Uid, getuid};
+use rustix::thread::{
+    CapabilitiesSecureBits, UnshareFlags, capabilities_secure_bits, set_capabilities_secure_bits, set_thread_res_uid,
+};
 
 use crate::last_errno;
 
@@ -73,6 +75,27 @@ pub fn spawn(namespaces: UnshareFlags, body: impl FnOnce() -> u8) -> Result<Chil
             Ok(Child { pid, pidfd })
         }
     }
+}
+
+/// As [`spawn`], with a new user namespace that belongs to `owner` outside: what the kernel counts for users and not for
+/// namespaces or cgroups (watches of files, pending signals) is counted there for `owner`, not for the caller.
+///
+/// # Errors
+/// As [`spawn`]; also when the caller may not take on that user.
+///
+/// # Panics
+/// When the caller cannot become itself again: it must not go on as another.
+pub fn spawn_owned(owner: Uid, namespaces: UnshareFlags, body: impl FnOnce() -> u8) -> Result<Child, Errno> {
+    ensure_single_threaded()?;
+    let bits = capabilities_secure_bits()?;
+    // Or the change of user would cost the capabilities.
+    set_capabilities_secure_bits(bits | CapabilitiesSecureBits::NO_SETUID_FIXUP)?;
+    let own = getuid();
+    let spawned = set_thread_res_uid(own, owner, own).and_then(|()| spawn(namespaces, body));
+    set_thread_res_uid(own, own, own)
+        .and_then(|()| set_capabilities_secure_bits(bits))
+        .expect("whoever became another can become itself again");
+    spawned
 }
 
 /// Ends the process if a panic unwinds past it.

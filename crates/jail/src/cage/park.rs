@@ -9,7 +9,7 @@ use bailey_protocol::id::{SandboxId, TemplateDigest};
 use bailey_protocol::jail::{JailFault, Profile};
 use bailey_protocol::limits::Limits;
 use bailey_sys::exec::StringVector;
-use bailey_sys::process::{Child, spawn};
+use bailey_sys::process::{Child, spawn_owned};
 use bailey_sys::seccomp;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{CWD, Mode, OFlags, open, openat};
@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, sendmsg, socketpair,
 };
-use rustix::thread::UnshareFlags;
+use rustix::thread::{Uid, UnshareFlags};
 
 use super::disk::{Disk, Layer, idmapped};
 use super::enter::{self, HANDED_TO_PROGRAM, Part, Plan, enter};
@@ -151,7 +151,9 @@ fn build(
     let (report, jail) = pair(SocketType::SEQPACKET).or_internal(step)?;
     let (part, stream) = part(shop, order, group)?;
     let plan = Plan { jail, doors: group.doors().or_fence("open the cgroups")?, part };
-    let born = attempt("make the namespaces", || shop.time.start_anew(|| spawn(NAMESPACES, || enter(&plan))));
+    let born = attempt("make the namespaces", || {
+        shop.time.start_anew(|| spawn_owned(Uid::from_raw(order.base.0), NAMESPACES, || enter(&plan)))
+    });
     let init = child.insert(born?);
     bailey_crash::point(Point::CageForked);
     userns::map_range(init.pid, order.base).or_fence("map the user ids")?;

@@ -3,6 +3,7 @@
 //! Nothing here asks the cage: everything is read from the kernel. The checks are pure functions over its answers.
 
 use std::collections::BTreeMap;
+use std::os::fd::AsFd;
 
 use bailey_protocol::jail::{JailFault, JailFaultKind, Profile};
 use rustix::fs::{CWD, fstat, readlink, stat};
@@ -91,6 +92,11 @@ pub(crate) fn verify(cage: &Cage, pid: Pid, ledger: &str) -> Result<(), JailFaul
     };
     let mountinfo = read("mountinfo")?;
     mounts(&mountinfo, expected).or_fence(compare)?;
+    // What is counted for the owner of a user namespace has to be counted for this cage alone.
+    let owner = bailey_sys::namespace::owner(cage.parts.userns.as_fd()).or_fence("read the user namespace's owner")?;
+    if owner != cage.base.0 {
+        return mismatch(&format!("its user namespace belongs to uid {owner}"));
+    }
     for kind in NAMESPACES {
         let inode = |of: &str| stat(format!("{of}/ns/{kind}").as_str()).map(|found| found.st_ino);
         let (theirs, ours) = (inode(&folder), inode("/proc/self"));

@@ -32,10 +32,17 @@ const FEW: &[u8] = b"32";
 const NONE: &[u8] = b"0";
 
 /// Parts of `/proc` that are read-only even for uid 0.
-pub(crate) const PROC_READ_ONLY: [&str; 6] = ["proc/sys", "proc/bus", "proc/fs", "proc/irq", "proc/driver", "proc/tty"];
+pub(crate) const PROC_READ_ONLY: [&str; 1] = ["proc/sys"];
 
-/// Files of `/proc` that are covered by an empty one.
-pub(crate) const PROC_MASKED_FILES: [&str; 32] = [
+/// Files of `/proc` that are covered by an empty one. What counts something of the whole host is among them: it tells
+/// one tenant what another does.
+pub(crate) const PROC_MASKED_FILES: [&str; 38] = [
+    "proc/cgroups",
+    "proc/sys/fs/dentry-state",
+    "proc/sys/fs/file-nr",
+    "proc/sys/fs/inode-nr",
+    "proc/sys/fs/inode-state",
+    "proc/sys/kernel/pty/nr",
     "proc/sysrq-trigger",
     "proc/kcore",
     "proc/keys",
@@ -70,9 +77,20 @@ pub(crate) const PROC_MASKED_FILES: [&str; 32] = [
     "proc/vmstat",
 ];
 
-/// Folders of `/proc` that are covered by an empty one.
-pub(crate) const PROC_MASKED_FOLDERS: [&str; 6] =
-    ["proc/acpi", "proc/asound", "proc/scsi", "proc/pressure", "proc/dynamic_debug", "proc/mpt"];
+/// Folders of `/proc` that are covered by an empty one. `fs` has the host's file systems, block by block.
+pub(crate) const PROC_MASKED_FOLDERS: [&str; 11] = [
+    "proc/acpi",
+    "proc/asound",
+    "proc/bus",
+    "proc/driver",
+    "proc/dynamic_debug",
+    "proc/fs",
+    "proc/irq",
+    "proc/mpt",
+    "proc/pressure",
+    "proc/scsi",
+    "proc/tty",
+];
 
 /// Sets the cage's own namespace counts to nothing. After its mounts were made (detached ones count as namespaces),
 /// while `/proc` is still the writable one of the jail.
