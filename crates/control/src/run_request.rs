@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 
 use bailey_protocol::api::{Language, LimitsRequest, MountRequest, RunRequest};
 use bailey_protocol::id::TemplateName;
-use bailey_protocol::limits::{Limits, MAX_ARGS, MAX_ARGS_BYTES, MAX_CODE_BYTES, MAX_MOUNTS, MAX_STDIN_BYTES};
+use bailey_protocol::limits::{
+    Limits, MAX_ARGS, MAX_ARGS_BYTES, MAX_CODE_BYTES, MAX_MOUNT_DEPTH, MAX_MOUNTS, MAX_STDIN_BYTES,
+};
 use bailey_protocol::node::SessionFile;
 use bailey_protocol::path::{BranchName, SandboxPath, TreePath};
 
@@ -223,6 +225,14 @@ fn mounts(asked: Vec<MountRequest>) -> Result<Vec<PlannedMount>, ApiError> {
 }
 
 fn check_place(at: &SandboxPath) -> Result<(), ApiError> {
+    let depth = at.as_str().split('/').filter(|name| !name.is_empty()).count();
+    if depth > MAX_MOUNT_DEPTH {
+        return Err(ApiError::invalid(
+            "invalid_mount",
+            format!("a mount is {depth} folders deep: at most {MAX_MOUNT_DEPTH} are possible"),
+            "Mount at a place of its own, such as `/data`, `/work`, `/mnt/NAME` or `/home/user/NAME`.",
+        ));
+    }
     let Some(system) = systems(at.as_str()) else { return Ok(()) };
     Err(ApiError::invalid(
         "invalid_mount",

@@ -12,6 +12,8 @@ pub const MAX_PROGRAM_FDS: usize = 16;
 pub const MAX_PROGRAM_WORDS: usize = 256;
 /// Largest command line of such a program, in bytes.
 pub const MAX_PROGRAM_BYTES: usize = 32 * 1024;
+/// Most folders on the way to one mount inside, itself included: each that is missing is made, for every run.
+pub const MAX_MOUNT_DEPTH: usize = 16;
 /// Largest number of arguments of a command.
 pub const MAX_ARGS: usize = 4096;
 /// Largest command line (arguments and environment together), in bytes.

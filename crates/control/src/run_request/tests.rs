@@ -109,6 +109,7 @@ fn what_cannot_be_carried_out_is_named() {
         (serde_json::json!({"command": ["a"], "limits": {"memory_bytes": u64::MAX}}), "invalid_limit"),
         (with(serde_json::json!([mount("/tenants/a", "/d"), mount("/tenants/b", "/d/e")])), "invalid_mount"),
         (with(serde_json::json!([mount("/tenants/a", "/d"), mount("/tenants/b", "/d")])), "invalid_mount"),
+        (with(serde_json::json!([mount("/tenants/a", &"/d".repeat(17))])), "invalid_mount"),
         (with(serde_json::json!([mount("/tenants/a", "/d"), mount("/tenants/a/x", "/e")])), "invalid_mount"),
         (with(serde_json::json!([mount("/tenants/a/x", "/d"), on("other")])), "invalid_mount"),
         (with(serde_json::json!(many)), "too_many_mounts"),

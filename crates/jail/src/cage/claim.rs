@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use bailey_crash::Point;
 use bailey_protocol::guest::AGENT_PATH;
 use bailey_protocol::jail::{CAGE_UID_BASE, CageMount, JailFault};
-use bailey_protocol::limits::{Limits, MAX_MOUNTS};
+use bailey_protocol::limits::{Limits, MAX_MOUNT_DEPTH, MAX_MOUNTS};
 use bailey_protocol::path::SandboxPath;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Uid, chownat, fstat, mkdirat, openat2};
 use rustix::io::Errno;
@@ -52,6 +52,10 @@ pub(crate) fn check(mounts: &[CageMount], lowers: &[OwnedFd], shop: &Workshop) -
     }
     for (number, mount) in mounts.iter().enumerate() {
         let at = mount.at.as_str();
+        // They are made one by one, while every other cage waits.
+        if at.split('/').count() > MAX_MOUNT_DEPTH + 1 {
+            return Err(invalid(step, format!("a mount is more than {MAX_MOUNT_DEPTH} folders deep")));
+        }
         if at == "/" || RESERVED.iter().any(|place| overlap(at, place)) || overlap(at, AGENT_PATH) {
             return Err(invalid(step, format!("`{at}` is reserved")));
         }

@@ -55,6 +55,7 @@ fn requests_that_make_no_sense_are_refused_and_change_nothing() {
         refused(jail.try_claim(sandbox, limits, &[(at, true, &lower)]), "reserved");
     }
     refused(jail.try_claim(sandbox, limits, &[("/a", true, &lower), ("/a", true, &lower)]), "overlaps");
+    refused(jail.try_claim(sandbox, limits, &[(&"/a".repeat(17), true, &lower)]), "folders deep");
     refused(jail.try_claim(sandbox, limits, &[("/a/b", true, &lower), ("/a", true, &lower)]), "overlaps");
     let file = data.path().join("file");
     std::fs::write(&file, "").unwrap();
