@@ -15,6 +15,7 @@ use crate::audit::POLICIES_CHANGED;
 use crate::control::Control;
 use crate::db::AuditEntry;
 use crate::threads::blocking;
+use crate::turns::Turns;
 
 /// Memory that it takes to know that a tenant has no policies of its own.
 const NONE_BYTES: usize = 256;
@@ -31,7 +32,7 @@ pub(crate) struct PolicyHandle {
     /// Most memory that tenants' policies take which are kept at hand.
     cache_bytes: usize,
     /// Held from the look at a tenant's policies to their change. Nothing but the database is waited for meanwhile.
-    pub(crate) turn: tokio::sync::Mutex<()>,
+    pub(crate) turn: Turns,
 }
 
 /// What is known of each tenant. A change of one leaves all others as they are.
@@ -79,7 +80,7 @@ impl PolicyHandle {
             state: Mutex::new(state),
             prover,
             cache_bytes,
-            turn: tokio::sync::Mutex::default(),
+            turn: Turns::new(1, 1),
         }
     }
 

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use crate::auth::Identity;
 use crate::clock::Clock;
 use crate::db::{ForgottenNames, StandingRows};
+use crate::turns::Turns;
 
 pub(crate) use keys::KEY_PREFIX;
 pub(crate) use keys::Keys;
@@ -63,8 +64,8 @@ pub(crate) struct Standing {
     pub(crate) followed: Followed,
     /// Who was seen, until it is written down.
     pub(crate) seen: Seen,
-    /// Held by whoever changes the database and then this.
-    pub(crate) turn: tokio::sync::Mutex<()>,
+    /// Held by whoever changes the database and then this: one of them, of a tenant or of an operator's.
+    pub(crate) turn: Turns<Option<TenantId>>,
     /// Held by whoever writes down who was seen.
     pub(crate) notes_turn: tokio::sync::Mutex<()>,
     /// Counts changes, for those who watch.
@@ -97,7 +98,7 @@ impl Standing {
             keys: Keys::new(rows.keys),
             followed,
             seen: Seen::default(),
-            turn: tokio::sync::Mutex::default(),
+            turn: Turns::new(1, 1),
             notes_turn: tokio::sync::Mutex::default(),
             changes: watch::channel(0).0,
             clock,

@@ -1,4 +1,5 @@
-//! Turns among those that hold a thread for as long as their client takes: so many in all, so many of them one tenant's.
+//! Turns at what there is only so much of, such as threads that are held for as long as a client takes: so many in all, so
+//! many of them one tenant's.
 
 use std::collections::HashMap;
 use std::hash::Hash;

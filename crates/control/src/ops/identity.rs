@@ -10,6 +10,8 @@ pub mod webhook;
 
 use std::time::Duration;
 
+use bailey_protocol::id::TenantId;
+
 use crate::api_error::ApiError;
 use crate::control::Control;
 
@@ -58,13 +60,17 @@ pub(crate) async fn write_notes(control: &Control) -> Result<(), ApiError> {
 }
 
 /// Changes who may ask: one change at a time, so that memory follows the database, and to its end whoever waits for it.
+/// However many changes a tenant asks for, one of them waits beside those of others and of the operator (`None`).
 async fn change<T: Send + 'static>(
     control: &Control,
+    whose: Option<&TenantId>,
     work: impl Future<Output = Result<T, ApiError>> + Send + 'static,
 ) -> Result<T, ApiError> {
     let standing = std::sync::Arc::clone(control.standing());
+    let whose = whose.cloned();
     let task = control.own(async move {
-        let _turn = standing.turn.lock().await;
+        let _turn =
+            standing.turn.wait(&whose).await.ok_or_else(|| ApiError::internal("no turns are given any more"))?;
         work.await
     });
     task.await.map_err(ApiError::internal)?

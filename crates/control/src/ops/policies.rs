@@ -94,7 +94,12 @@ async fn change<T: Send + 'static>(
 ) -> Result<T, ApiError> {
     let (of, caller) = (control.clone(), caller.clone());
     let task = control.own(async move {
-        let turn = of.policies().turn.lock().await;
+        let turn = of
+            .policies()
+            .turn
+            .wait(permit.tenant())
+            .await
+            .ok_or_else(|| ApiError::internal("no turns are given any more"))?;
         let result = work.await;
         drop(turn);
         of.audited(&caller, [permit.grant()], result).await

@@ -172,3 +172,30 @@ async fn a_path_where_nothing_is_is_told_to_who_labels_or_shares_it() {
         assert_eq!(shared["known"], known, "{path}");
     }
 }
+
+#[tokio::test]
+async fn what_an_operator_disables_waits_for_one_change_of_each_tenant_and_not_for_all_of_them() {
+    const MANY: usize = 200;
+    let world = World::new().await;
+    let (admin, operator) = (world.admin("acme", "adm"), world.operator());
+    let done = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let asks = (0..MANY).map(|number| {
+        let (admin, done) = (admin.clone(), std::sync::Arc::clone(&done));
+        tokio::spawn(async move {
+            admin.post(&format!("/v1/users/u{number}/disable"), json!({})).await.ok();
+            done.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        })
+    });
+    let asks: Vec<_> = asks.collect();
+    let so_far = || done.load(std::sync::atomic::Ordering::Relaxed);
+    while so_far() == 0 {
+        tokio::task::yield_now().await;
+    }
+    let before = so_far();
+    operator.post("/v1/operator/tenants/acme/users/eve/disable", json!({})).await.ok();
+    let meanwhile = so_far() - before;
+    assert!(meanwhile < MANY / 4, "{meanwhile} changes of the tenant's came first");
+    for ask in asks {
+        ask.await.unwrap();
+    }
+}

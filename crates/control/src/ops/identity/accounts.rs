@@ -43,7 +43,7 @@ pub async fn set(
             // Nobody keeps a list of accounts: their tokens name them.
             Ok(DisabledAnswer { disabled, changed, known: None })
         };
-        super::change(control, work).await
+        super::change(control, None, work).await
     };
     control.operator_audited(caller, &permit, result).await
 }

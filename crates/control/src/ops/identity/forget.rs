@@ -51,7 +51,7 @@ pub async fn by_admin(control: &Control, caller: &Caller, user: &UserId) -> Resu
                 db.standing().set_disabled(&tenant, Some(&whom), found.now);
                 Ok(())
             };
-            super::change(&of, disable).await?;
+            super::change(&of, Some(&caller.principal.tenant), disable).await?;
             let receipt = AuditEntry::allowed(permit.grant(), "", Some(&caller.request), of.now_ms());
             carry_out(&of, scope, receipt).await
         };
@@ -86,7 +86,7 @@ pub async fn by_operator(
                 db.standing().set_disabled(&owner, Some(&whom), found.now);
                 Ok(())
             };
-            super::change(&of, disable).await?;
+            super::change(&of, None, disable).await?;
             let now = of.now_ms();
             let receipt = AuditEntry::by_operator(&caller.operator, &permit, "", Some(&caller.request), now);
             carry_out(&of, scope, receipt.on(&tenant)).await
@@ -124,7 +124,7 @@ async fn carry_out(control: &Control, scope: ForgetScope, receipt: AuditEntry) -
         let keys = u64::try_from(forgotten.keys.len()).unwrap_or(u64::MAX);
         Ok(ForgottenAnswer { audit_rows: forgotten.audit_rows, runs: forgotten.runs, keys })
     };
-    let answer = super::change(control, erase).await?;
+    let answer = super::change(control, Some(&tenant), erase).await?;
     until(|| async {
         match control.db().scrub().await {
             Err(DbError::Busy { .. }) => Ok(false),

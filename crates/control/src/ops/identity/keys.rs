@@ -79,6 +79,7 @@ async fn make(
     };
     let answer = KeyCreated { key: info(record.clone()), value: value.reveal().to_owned() };
     let (of, permit, creator) = (control.clone(), Arc::clone(permit), creator.clone());
+    let tenant = creator.tenant.clone();
     let work = async move {
         // Followed first: what its maker loses from now on is noted.
         of.standing().followed.follow(&creator.tenant, &creator.user, None);
@@ -89,7 +90,7 @@ async fn make(
         of.standing().keys.insert(hash, record);
         Ok(())
     };
-    super::change(control, work).await?;
+    super::change(control, Some(&tenant), work).await?;
     Ok(answer)
 }
 
@@ -133,7 +134,7 @@ pub async fn revoke(control: &Control, caller: &Caller, key: Option<&KeyId>) -> 
         of.standing().changed();
         Ok(())
     };
-    let result = super::change(control, work).await;
+    let result = super::change(control, Some(&caller.principal.tenant), work).await;
     control.audited(caller, [permit.grant()], result).await
 }
 

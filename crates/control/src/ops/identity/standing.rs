@@ -84,7 +84,7 @@ pub async fn set_user(
             }
             Ok(answer(found))
         };
-        super::change(control, work).await
+        super::change(control, Some(&caller.principal.tenant), work).await
     };
     control.audited(caller, [permit.grant()], result).await
 }
@@ -137,7 +137,7 @@ pub async fn set_tenant(
             of.standing().set_disabled(&tenant, user.as_ref(), found.now);
             Ok(answer(found))
         };
-        super::change(control, work).await
+        super::change(control, None, work).await
     };
     control.operator_audited(caller, &permit, result).await
 }
