@@ -152,6 +152,7 @@ const FENCES: &[(&str, When, On)] = &[
     ("install the filters", Park, Any),
     ("read PID 1's posture", Park, Any),
     ("compare PID 1's posture", Park, Any),
+    ("read the user namespace's owner", Park, Any),
     ("read PID 1's namespaces", Park, Any),
     ("read PID 1's root", Park, Any),
     ("read PID 1's program", Park, Any),
