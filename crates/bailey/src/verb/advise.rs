@@ -59,8 +59,8 @@ fn dialogue() -> Result<CodeFacts, VerbError> {
         let answer = lines.next().transpose()?.unwrap_or_default();
         Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
     };
-    let mut facts = CodeFacts::default();
-    facts.assessment = yes("Does a government have to assess it?")?;
+    let assessment = yes("Does a government have to assess it?")?;
+    let mut facts = CodeFacts { assessment, ..CodeFacts::default() };
     if !facts.assessment && yes("Has somebody who answers for it read the code?")? {
         facts.provenance = Provenance::Reviewed;
     }
