@@ -9,7 +9,7 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bailey_crash::Point;
 use bailey_protocol::jail::{CAGE_UID_BASE, SERVER_UID};
@@ -22,6 +22,10 @@ use crate::server::kill;
 const OVER: u8 = u8::MAX;
 /// How long a process that was killed may take to be dead.
 const DEATH: Duration = Duration::from_secs(2);
+/// How long everybody else goes on where one stands still before something is kept.
+const GRACE: Duration = Duration::from_millis(300);
+/// How long a range of user ids rests after its sandbox (`uids` in the jail).
+const QUARANTINE: Duration = Duration::from_secs(10);
 
 /// Whom to kill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,6 +44,8 @@ pub(crate) struct Plan {
     pub(crate) victim: Victim,
     /// How often the point is passed before.
     pub(crate) passes: u64,
+    /// Which point has to be reached before.
+    pub(crate) after: Option<Point>,
 }
 
 /// One place to meet, for the servers of one data folder.
@@ -56,6 +62,8 @@ struct State {
     struck: bool,
     /// Which sandbox of which jail's life had a sandbox's id first.
     sandboxes: BTreeMap<String, Process>,
+    /// Which sandbox of a jail's life had a range of user ids last, and when it was alive.
+    ranges: BTreeMap<(Process, u32), (String, Instant)>,
     /// What must not be: told by the thread that meets, looked at by the test.
     wrong: Vec<String>,
 }
@@ -114,29 +122,38 @@ impl Meeting {
     fn attend(&self, listener: &UnixListener) {
         for line in listener.incoming() {
             let mut line = line.expect("a connection");
-            let mut number = [OVER];
-            if line.read_exact(&mut number).is_err() {
-                continue;
+            let Some(number) = number(&mut line) else { continue };
+            let Some(point) = Point::ALL.get(usize::from(number)).copied() else { return };
+            if let Some(jail) = self.arrive(point, &line) {
+                self.meet(point, jail, listener);
             }
-            let Some(point) = Point::ALL.get(usize::from(number[0])).copied() else { return };
-            self.meet(point, &line);
             // It may be dead.
             line.write_all(b".").ok();
         }
     }
 
-    fn meet(&self, point: Point, line: &UnixStream) {
+    /// Takes note of who is at a point; the jail that it belongs to.
+    fn arrive(&self, point: Point, line: &UnixStream) -> Option<Process> {
         self.reached[usize::from(point.number())].fetch_add(1, Relaxed);
-        let Ok(peer) = rustix::net::sockopt::socket_peercred(line) else { return };
+        let peer = rustix::net::sockopt::socket_peercred(line).ok()?;
         let peer = Process(peer.pid.as_raw_nonzero().get());
-        let jail = if peer.uid() == Some(SERVER_UID) { peer.parent() } else { Some(peer) };
-        let Some(jail) = jail else { return };
-        let mut state = self.state();
+        let jail = if peer.uid() == Some(SERVER_UID) { peer.parent()? } else { peer };
         if point == Point::CageVerified {
-            let wrong = shared_ids(jail, &mut state.sandboxes);
-            state.wrong.extend(wrong);
+            self.state().look_at_ids(jail);
         }
-        let Some(plan) = state.plan.as_mut().filter(|plan| plan.point == point) else { return };
+        Some(jail)
+    }
+
+    fn meet(&self, point: Point, jail: Process, listener: &UnixListener) {
+        let mut state = self.state();
+        let Some(plan) = state.plan.as_mut() else { return };
+        if let Some(after) = plan.after {
+            plan.after = (point != after).then_some(after);
+            return;
+        }
+        if plan.point != point {
+            return;
+        }
         if plan.passes > 0 {
             plan.passes -= 1;
             return;
@@ -146,12 +163,40 @@ impl Meeting {
             return;
         }
         state.plan = None;
+        if point == Point::TransactionFull {
+            // Whoever is told of a transaction before it is done is told now, and has to find it later.
+            drop(state);
+            self.let_pass(listener);
+            state = self.state();
+        }
         state.struck = true;
         victims.iter().for_each(|victim| kill(*victim, Signal::KILL));
         if !within(DEATH, || victims.iter().all(|victim| !victim.alive())) {
             state.wrong.push(format!("{victims:?} survive SIGKILL"));
         }
     }
+}
+
+impl Meeting {
+    /// Everybody but the one that stands still already goes on.
+    fn let_pass(&self, listener: &UnixListener) {
+        listener.set_nonblocking(true).expect("a listener");
+        within(GRACE, || {
+            while let Ok((mut line, _)) = listener.accept() {
+                let point = number(&mut line).and_then(|number| Point::ALL.get(usize::from(number)).copied());
+                point.and_then(|point| self.arrive(point, &line));
+                line.write_all(b".").ok();
+            }
+            false
+        });
+        listener.set_nonblocking(false).expect("a listener");
+    }
+}
+
+/// What a connection says; nothing where whoever made it is gone.
+fn number(line: &mut UnixStream) -> Option<u8> {
+    let mut number = [OVER];
+    line.read_exact(&mut number).ok().map(|()| number[0])
 }
 
 /// Names the socket to processes of such a build, and occurs in no other.
@@ -176,22 +221,32 @@ fn victims(victim: Victim, jail: Process) -> Vec<Process> {
     children.filter(is_one).collect()
 }
 
-/// Sandboxes that share user ids, or have a name that was another's in an earlier life.
-fn shared_ids(jail: Process, before: &mut BTreeMap<String, Process>) -> Vec<String> {
-    let mut owners: BTreeMap<u32, String> = BTreeMap::new();
-    let mut wrong = Vec::new();
-    for process in host::processes() {
-        let Some(uid) = process.uid().filter(|uid| *uid >= CAGE_UID_BASE) else { continue };
-        let Some(sandbox) = sandbox_of(process).filter(|_| process.alive()) else { continue };
-        let owner = owners.entry(uid / RANGE).or_insert_with(|| sandbox.clone());
-        if *owner != sandbox {
-            wrong.push(format!("{owner} and {sandbox} have the same user ids"));
-        }
-        if process.parent() == Some(jail) && *before.entry(sandbox.clone()).or_insert(jail) != jail {
-            wrong.push(format!("{sandbox} was there in an earlier life"));
+impl State {
+    /// Sandboxes that share user ids, have those of one that lived a moment ago, or have a name that was another's in an
+    /// earlier life.
+    fn look_at_ids(&mut self, jail: Process) {
+        let mut owners: BTreeMap<u32, String> = BTreeMap::new();
+        for process in host::processes() {
+            let Some(uid) = process.uid().filter(|uid| *uid >= CAGE_UID_BASE) else { continue };
+            let Some(sandbox) = sandbox_of(process).filter(|_| process.alive()) else { continue };
+            let owner = owners.entry(uid / RANGE).or_insert_with(|| sandbox.clone());
+            if *owner != sandbox {
+                self.wrong.push(format!("{owner} and {sandbox} have the same user ids"));
+            }
+            if process.parent() != Some(jail) {
+                continue;
+            }
+            if *self.sandboxes.entry(sandbox.clone()).or_insert(jail) != jail {
+                self.wrong.push(format!("{sandbox} was there in an earlier life"));
+            }
+            let now = (sandbox, Instant::now());
+            let Some(last) = self.ranges.insert((jail, uid / RANGE), now.clone()) else { continue };
+            let rested = now.1 - last.1;
+            if last.0 != now.0 && rested < QUARANTINE {
+                self.wrong.push(format!("{} has the user ids that {} had {rested:?} ago", now.0, last.0));
+            }
         }
     }
-    wrong
 }
 
 /// The sandbox in whose cgroups a process is.
