@@ -67,11 +67,15 @@ def entries():
 
 
 def clock():
-    """Moves the host's clock by ten seconds, and its name by a word."""
-    now = time.clock_gettime(time.CLOCK_REALTIME) + 10
-    child(lambda: time.clock_settime(time.CLOCK_REALTIME, now))
-    child(lambda: syscall(164, ctypes.create_string_buffer(struct.pack("=qq", int(now), 0)), 0))
-    child(lambda: syscall(227, 0, ctypes.create_string_buffer(struct.pack("=qq", int(now), 0))))
+    """Moves the host's clock by ten seconds, or as many as are said, and its name by a word."""
+    ahead = int(sys.argv[2]) if len(sys.argv) > 2 else 10
+
+    def then(parts):
+        now = time.clock_gettime_ns(time.CLOCK_REALTIME) + ahead * 10**9
+        return ctypes.create_string_buffer(struct.pack("=qq", now // 10**9, now % 10**9 * parts // 10**9))
+    child(lambda: time.clock_settime(time.CLOCK_REALTIME, time.clock_gettime(time.CLOCK_REALTIME) + ahead))
+    child(lambda: syscall(164, then(10**6), 0))
+    child(lambda: syscall(227, 0, then(10**9)))
     for name in (b"attest-mark", b"attest-mark.example"):
         child(lambda: syscall(170, name, len(name)))
         child(lambda: syscall(171, name, len(name)))

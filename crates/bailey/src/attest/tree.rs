@@ -60,7 +60,7 @@ fn meta() -> anyhow::Result<CommitMeta> {
 }
 
 /// What an attack may have made of the folder's entries, but did not have to.
-fn wrong<'a>(entries: impl Iterator<Item = (&'a str, EntryKind)>) -> Vec<String> {
+pub(crate) fn wrong<'a>(entries: impl Iterator<Item = (&'a str, EntryKind)>) -> Vec<String> {
     let mut left = false;
     let mut found = Vec::new();
     for (name, kind) in entries {
@@ -80,7 +80,8 @@ fn wrong<'a>(entries: impl Iterator<Item = (&'a str, EntryKind)>) -> Vec<String>
     found
 }
 
-fn wrong_on_disk(name: &str, meta: &fs::Metadata) -> Option<String> {
+/// What a file of the folder may not be, once it is on the host's disk.
+pub(crate) fn wrong_on_disk(name: &str, meta: &fs::Metadata) -> Option<String> {
     use std::os::unix::fs::PermissionsExt as _;
     let kind = meta.file_type();
     let bits = meta.permissions().mode() & 0o7000;

@@ -19,6 +19,7 @@ programs![
     "holder",
     "integrity",
     "leavings",
+    "links",
     "marks",
     "namespaces",
     "neighbour",

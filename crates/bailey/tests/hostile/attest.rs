@@ -4,11 +4,20 @@
 use std::collections::BTreeSet;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use bailey_protocol::api::EntryKind;
+use rustix::io::Errno;
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
 
 use crate::bare::Bare;
 use crate::host::within;
 use crate::look::{Look, Seen};
-use crate::server::{alone, beside_others, shared};
+use crate::server::{alone, beside_others, scratch, shared};
+use crate::tree;
 
 const OWN: [&str; 3] = ["--pid", "--fork", "--ipc"];
 
@@ -99,6 +108,68 @@ fn n01_listeners_are_reached_by_who_is_not_kept_apart() {
     udp.set_nonblocking(true).unwrap();
     unix.set_nonblocking(true).unwrap();
     assert!(tcp.accept().is_ok() && udp.recv(&mut [0; 16]).is_ok() && unix.accept().is_ok());
+}
+
+/// The clock is set to what it shows, so that nobody else is disturbed. That it was set at all the kernel tells whoever
+/// waits for a time.
+#[test]
+fn k33_a_clock_that_is_set_and_a_host_that_is_renamed_are_seen() {
+    let _guard = alone();
+    let _prepared = shared();
+    let timer = timerfd_create(TimerfdClockId::Realtime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC).unwrap();
+    let never = Itimerspec {
+        it_interval: Timespec { tv_sec: 0, tv_nsec: 0 },
+        it_value: Timespec { tv_sec: i64::from(u32::MAX), tv_nsec: 0 },
+    };
+    let wait = || timerfd_settime(&timer, TimerfdTimerFlags::ABSTIME | TimerfdTimerFlags::CANCEL_ON_SET, &never);
+    wait().unwrap();
+    // One that was set a moment before is told of with the next.
+    while rustix::io::read(&timer, &mut [0; 8]) == Err(Errno::CANCELED) {
+        wait().unwrap();
+    }
+    let mut arm = Bare::start_with(&["--pid", "--fork", "--uts"], "marks", &["clock", "0"], &[]);
+    arm.ready();
+    assert_eq!(rustix::io::read(&timer, &mut [0; 8]), Err(Errno::CANCELED), "nobody has set the clock");
+    let inside = arm.processes().last().unwrap().0.to_string();
+    for name in ["hostname", "domainname"] {
+        let setting = format!("/proc/sys/kernel/{name}");
+        let told = Command::new("nsenter").args(["--uts", "--target", &inside, "cat", &setting]).output().unwrap();
+        assert_eq!(told.stdout, b"attest-mark.example\n", "{name}: {told:?}");
+    }
+}
+
+/// In the bad jail nothing keeps a run from making what no tree may hold, and whoever walks its folder from outside by
+/// name follows its links.
+#[test]
+fn f03_links_that_lead_out_and_what_is_no_file_are_told() {
+    let _guard = beside_others();
+    let _prepared = shared();
+    let secret = scratch().join("attest-links-secret");
+    std::fs::write(&secret, "secret").unwrap();
+    let mut arm = Bare::start_with(&OWN, "links", &[secret.to_str().unwrap()], &[("HOLD", "1")]);
+    arm.ready();
+    let inside = arm.processes().last().unwrap().0;
+    let folder = PathBuf::from(format!("/proc/{inside}/root/data"));
+    assert_eq!(std::fs::read(folder.join("link-0")).unwrap(), b"secret", "the link does not lead out");
+
+    let names = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let followed: Vec<(String, EntryKind)> =
+        names.filter_map(|name| kind(&folder.join(&name)).map(|kind| (name, kind))).collect();
+    let wrong = tree::wrong(followed.iter().map(|(name, kind)| (name.as_str(), *kind))).join("; ");
+    for name in ["link-0", "link-folder-0", "link-root", "link-passwd"] {
+        assert!(wrong.contains(&format!("`{name}`")), "{name} was followed, and nobody says so: {wrong}");
+    }
+    let on_disk = |name: &str| tree::wrong_on_disk(name, &std::fs::symlink_metadata(folder.join(name)).unwrap());
+    for name in ["memory", "disk", "whiteout", "fifo", "bits"] {
+        assert!(on_disk(name).is_some(), "{name} lies there, and nobody says so");
+    }
+    assert_eq!((on_disk("left"), on_disk("link-0")), (None, None));
+}
+
+/// What a tree takes a path for whose links are followed.
+fn kind(path: &Path) -> Option<EntryKind> {
+    let meta = std::fs::metadata(path).ok()?;
+    Some(if meta.is_dir() { EntryKind::Directory } else { EntryKind::File })
 }
 
 #[test]

@@ -21,6 +21,10 @@ mod server;
 #[path = "../../src/attest/look.rs"]
 #[allow(dead_code, reason = "the command looks at more")]
 mod look;
+/// What it makes of what a run leaves in a mounted folder.
+#[path = "../../src/attest/tree.rs"]
+#[allow(dead_code, reason = "the command takes changes into a real tree")]
+mod tree;
 
 mod agent;
 mod api;
