@@ -107,6 +107,7 @@ struct Inner {
     /// Held from a change of labels or protections in the database to the same in memory.
     meta_turn: tokio::sync::Mutex<()>,
     uploads: Turns,
+    large_bodies: Turns,
     downloads: Turns,
     explanations: Turns,
     paces: Arc<Paces>,
@@ -175,6 +176,8 @@ impl std::fmt::Debug for ForgetCheckouts {
 
 /// Uploads at once: each holds a blocking thread for as long as its client sends.
 const MAX_UPLOADS: usize = 128;
+/// Large JSON bodies at once, of the largest of which memory holds that many.
+const MAX_LARGE_BODIES: usize = 16;
 /// Explanations that are looked for at once, one for each tenant. Each may keep a thread busy for seconds.
 const MAX_EXPLANATIONS: usize = 4;
 /// Archives that are read at once: each holds one, too.
@@ -221,6 +224,7 @@ impl Control {
             baselines,
             meta_turn: tokio::sync::Mutex::default(),
             uploads: Turns::new(MAX_UPLOADS, MAX_UPLOADS / 4),
+            large_bodies: Turns::new(MAX_LARGE_BODIES, MAX_LARGE_BODIES / 4),
             downloads: Turns::new(MAX_DOWNLOADS, MAX_DOWNLOADS / 4),
             explanations: Turns::new(MAX_EXPLANATIONS, 1),
             paces,
@@ -537,6 +541,11 @@ impl Control {
     /// Turns of those whose bodies are read.
     pub(crate) fn uploads(&self) -> &Turns {
         &self.0.uploads
+    }
+
+    /// Turns of those whose JSON is so large that memory holds only so much of it.
+    pub(crate) fn large_bodies(&self) -> &Turns {
+        &self.0.large_bodies
     }
 
     /// Turns of those who read archives: however slowly, nobody's upload waits for them.

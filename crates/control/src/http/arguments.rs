@@ -19,7 +19,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{guard, json, query, tree_path};
+use super::{MAX_SMALL, guard, json, query, tree_path};
 use crate::api_error::ApiError;
 use crate::control::{Caller, Control, OperatorCaller, ServiceCaller};
 
@@ -322,6 +322,14 @@ impl<T: DeserializeOwned + JsonSchema + Send, const MAX: usize> Argument for Jso
 
     async fn take(asked: &mut Asked) -> Result<Self, ApiError> {
         let (body, timeout) = (asked.body(), asked.control.config().http.body_timeout);
+        let small =
+            MAX <= MAX_SMALL || json::declared(&asked.parts.headers).is_some_and(|bytes| bytes <= MAX_SMALL as u64);
+        // Operators and services are few, and trusted not to fill the server's memory.
+        let tenant = asked.parts.extensions.get::<Caller>().filter(|_| !small).map(|caller| &caller.principal.tenant);
+        let _turn = match tenant {
+            Some(tenant) => Some(asked.control.large_bodies().take(tenant, timeout).await.ok_or_else(json::too_many)?),
+            None => None,
+        };
         json::read(&asked.parts.headers, body, MAX, timeout).await.map(Self)
     }
 }

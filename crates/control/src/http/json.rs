@@ -25,6 +25,17 @@ pub(super) async fn read<T: DeserializeOwned>(
     parse(&collect(headers, body, limit, timeout).await?)
 }
 
+/// How many bytes the body is said to have.
+pub(super) fn declared(headers: &HeaderMap) -> Option<u64> {
+    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// No turn for a large body came in time.
+pub(super) fn too_many() -> ApiError {
+    let message = "too many large bodies are being read at once";
+    ApiError::new(ErrorKind::Exhausted, "too_many_bodies", message, "Try again after the time in `Retry-After`.")
+}
+
 fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
     let essence = value.to_str().unwrap_or("").split(';').next().unwrap_or("").trim();
@@ -53,8 +64,7 @@ pub(super) async fn collect(
         let message = format!("the body has more than {limit} bytes");
         ApiError::new(ErrorKind::TooLarge, "body_too_large", message, "Put large content into the tree and mount it.")
     };
-    let declared = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    if declared.is_some_and(|length| length > limit as u64) {
+    if declared(headers).is_some_and(|length| length > limit as u64) {
         return Err(too_large());
     }
     match tokio::time::timeout(timeout, Limited::new(body, limit).collect()).await {

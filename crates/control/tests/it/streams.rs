@@ -39,3 +39,28 @@ async fn t10_a_tenant_reads_the_events_of_so_many_runs_at_once_and_others_as_bef
     };
     tokio::time::timeout(Duration::from_secs(10), again).await.unwrap();
 }
+
+#[tokio::test]
+async fn r11_a_tenants_large_bodies_wait_for_each_other_and_leave_others_their_turns() {
+    let world = World::new().await;
+    let (ana, eve) = (world.client("acme", "ana"), world.client("globex", "eve"));
+    world.node.follow(until_cancelled);
+    // So many that nobody sends on hold what one tenant may have of memory.
+    let mut stuck = Vec::new();
+    for _ in 0..4 {
+        let mut stream = tokio::net::TcpStream::connect(ana.address).await.unwrap();
+        let head = format!(
+            "POST /v1/runs HTTP/1.1\r\nhost: bailey\r\nauthorization: Bearer {}\r\ncontent-length: 1048576\r\n\r\n{{",
+            ana.token.as_ref().unwrap()
+        );
+        tokio::io::AsyncWriteExt::write_all(&mut stream, head.as_bytes()).await.unwrap();
+        stuck.push(stream);
+    }
+    let large = json!({"command": ["true"], "detach": true, "stdin": "x".repeat(100 * 1024)});
+    let soon = Duration::from_millis(1500);
+    assert!(tokio::time::timeout(soon, ana.run(large.clone())).await.is_err(), "a fifth was read");
+    ana.run(json!({"command": ["true"], "detach": true})).await.ok();
+    tokio::time::timeout(soon, eve.run(large.clone())).await.expect("another tenant's is read at once").ok();
+    drop(stuck);
+    ana.run(large).await.ok();
+}

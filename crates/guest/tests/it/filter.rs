@@ -200,3 +200,24 @@ fn the_fence_names_the_table_and_is_stable() {
     assert_eq!(name, fence(&compile().unwrap()));
     assert_ne!(name, fence(&programs[..2]));
 }
+
+#[test]
+fn t06_no_page_that_tenants_share_is_evicted_and_no_table_of_the_hosts_is_filled() {
+    let programs = compile().unwrap();
+    let calls = [
+        (libc::SYS_fadvise64, [3, 0, 0, 4, 0, 0]),
+        (libc::SYS_fadvise64, [3, 0, 0, 4 | 1 << 32, 0, 0]),
+        (libc::SYS_madvise, [0, 4096, 20, 0, 0, 0]),
+        (libc::SYS_madvise, [0, 4096, 21, 0, 0, 0]),
+        (libc::SYS_setsockopt, [3, 41, 32, 0, 0, 0]),
+    ];
+    assert_eq!(ask(&programs, &calls), [PERM; 5]);
+    // What programs say of their own memory and of what they will read.
+    let calls = [
+        (libc::SYS_fadvise64, [3, 0, 0, 2, 0, 0]),
+        (libc::SYS_fadvise64, [3, 0, 0, 3, 0, 0]),
+        (libc::SYS_madvise, [0, 4096, 4, 0, 0, 0]),
+        (libc::SYS_madvise, [0, 4096, 8, 0, 0, 0]),
+    ];
+    assert_eq!(ask(&programs, &calls), [Answer::Allow; 4]);
+}

@@ -169,13 +169,17 @@ pub const DENY: &[Row] = &[
     // Huge pages, where the host has set some aside: counted for no cgroup that cages have.
     only(libc::SYS_mmap, &[&[Masked(3, 0x4_0000, 0x4_0000)]]), only(libc::SYS_memfd_create, &[&[Masked(1, 4, 4)]]),
     only(libc::SYS_shmget, &[&[Masked(2, 0o4000, 0o4000)]]),
+    // What evicts pages of a file (FADV_DONTNEED, MADV_COLD, MADV_PAGEOUT): a template's are shared with other tenants, and who
+    // evicts them sees who reads them next.
+    only(libc::SYS_fadvise64, &[&[Is(3, 4)]]), only(libc::SYS_madvise, &[&[Is(2, 20)], &[Is(2, 21)]]),
     // MSG_OOB: out-of-band data has been a source of bugs and has no users.
     only(libc::SYS_sendto, &[&[Masked(3, 1, 1)]]), only(libc::SYS_recvfrom, &[&[Masked(3, 1, 1)]]),
     only(libc::SYS_sendmsg, &[&[Masked(2, 1, 1)]]), only(libc::SYS_recvmsg, &[&[Masked(2, 1, 1)]]),
     only(libc::SYS_sendmmsg, &[&[Masked(3, 1, 1)]]), only(libc::SYS_recvmmsg, &[&[Masked(3, 1, 1)]]),
 ];
 
-/// (level, option): upper-layer protocols, signed segments, encapsulation, IPsec policies, multicast, packet filters, crypto sockets.
+/// (level, option): upper-layer protocols, signed segments, encapsulation, IPsec policies, multicast, flow labels, packet filters,
+/// crypto sockets.
 #[rustfmt::skip]
 const SETSOCKOPT: &[&[Check]] = &[
     &[Is(1, 6), Is(2, 31)], // TCP_ULP
@@ -184,6 +188,7 @@ const SETSOCKOPT: &[&[Check]] = &[
     &[Is(1, 0), Is(2, 16)], &[Is(1, 0), Is(2, 17)], &[Is(1, 41), Is(2, 34)], &[Is(1, 41), Is(2, 35)], // IPSEC, XFRM policy
     &[Is(1, 0), Is(2, 35)], &[Is(1, 0), Is(2, 39)], &[Is(1, 0), Is(2, 41)], &[Is(1, 0), Is(2, 42)], &[Is(1, 0), Is(2, 46)], &[Is(1, 0), Is(2, 48)], // IPv4 multicast
     &[Is(1, 41), Is(2, 20)], &[Is(1, 41), Is(2, 27)], &[Is(1, 41), Is(2, 42)], &[Is(1, 41), Is(2, 46)], &[Is(1, 41), Is(2, 48)], // IPv6 multicast, anycast
+    &[Is(1, 41), Is(2, 32)], // IPv6 flow labels: a table of the whole host's
     &[Is(1, 1), Is(2, 26)], &[Is(1, 1), Is(2, 44)], &[Is(1, 1), Is(2, 50)], &[Is(1, 1), Is(2, 51)], &[Is(1, 1), Is(2, 52)], // filters
     &[Is(1, 279)], // SOL_ALG
 ];

@@ -157,7 +157,7 @@ fn fresh(kind: &str) -> Result<OwnedFd, Errno> {
 /// A terminal instance of the cage's own; gid 5 is `tty` in Debian.
 fn fresh_pts() -> Result<OwnedFd, Errno> {
     let context = fsopen("devpts", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    for (key, value) in [("source", "devpts"), ("mode", "0620"), ("ptmxmode", "0666"), ("gid", "5"), ("max", "256")] {
+    for (key, value) in [("source", "devpts"), ("mode", "0620"), ("ptmxmode", "0666"), ("gid", "5"), ("max", "32")] {
         fsconfig_set_string(&context, key, value)?;
     }
     fsconfig_create(&context)?;
