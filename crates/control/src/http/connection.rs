@@ -1,13 +1,13 @@
 //! One client's connection: its socket with a deadline on unread answers, and the register of all of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bailey_protocol::id::TenantId;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
@@ -18,6 +18,8 @@ use super::heads::Heads;
 
 /// Most bytes that are read at once while heads are looked at.
 const MAX_PIECE: usize = 64 * 1024;
+/// One connection for so many is open beyond the limit, while others make room.
+const MORE: usize = 8;
 
 /// A socket whose peer must read: when it leaves everything unread for `timeout`, writing fails.
 #[derive(Debug)]
@@ -105,18 +107,18 @@ impl Write for Socket {
     }
 }
 
-/// Whether anybody on this connection has shown a token that holds.
+/// Who first showed a token on this connection that holds: a tenant, or whoever belongs to none (`None`).
 #[derive(Debug, Clone, Default)]
-pub struct Known(Arc<AtomicBool>);
+pub struct Known(Arc<OnceLock<Option<TenantId>>>);
 
 impl Known {
-    /// Remembers it.
-    pub fn set(&self) {
-        self.0.store(true, Ordering::Relaxed);
+    /// Remembers the first.
+    pub fn set(&self, tenant: Option<&TenantId>) {
+        self.0.get_or_init(|| tenant.cloned());
     }
 
-    fn get(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+    fn get(&self) -> Option<&Option<TenantId>> {
+        self.0.get()
     }
 }
 
@@ -134,6 +136,7 @@ struct Entries {
 struct Entry {
     known: Known,
     close: CancellationToken,
+    retire: CancellationToken,
 }
 
 /// A connection's place in the register, given back on drop.
@@ -145,23 +148,42 @@ pub struct Registered {
     pub known: Known,
     /// Fires when the connection must make room, or what it is sent must end unread.
     pub close: CancellationToken,
+    /// Fires when it must make room as soon as nothing is asked or answered on it.
+    pub retire: CancellationToken,
 }
 
 impl Register {
-    /// Takes a place. When `limit` are open, the oldest that never showed a token has to go, or this one where all did.
+    /// Takes a place. When `limit` are open, the oldest that never showed a token has to go. Where all did, the tenant with
+    /// the most has to let its oldest go that rests: until that is through there may be some more, and beyond those this
+    /// one is refused.
     pub fn enter(&self, limit: usize) -> Option<Registered> {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if entries.open.len() >= limit {
-            let oldest = entries.open.iter().find(|(_, entry)| !entry.known.get()).map(|(id, _)| *id)?;
-            if let Some(entry) = entries.open.remove(&oldest) {
-                entry.close.cancel();
+            let oldest = entries.open.iter().find(|(_, entry)| entry.known.get().is_none()).map(|(id, _)| *id);
+            match oldest.and_then(|oldest| entries.open.remove(&oldest)) {
+                Some(entry) => entry.close.cancel(),
+                None if entries.open.len() >= limit + limit.div_ceil(MORE) => return None,
+                None => entries.heaviest()?.retire.cancel(),
             }
         }
         let id = entries.next;
         entries.next += 1;
-        let (known, close) = (Known::default(), CancellationToken::new());
-        entries.open.insert(id, Entry { known: known.clone(), close: close.clone() });
-        Some(Registered { register: self.clone(), id, known, close })
+        let (known, close, retire) = (Known::default(), CancellationToken::new(), CancellationToken::new());
+        entries.open.insert(id, Entry { known: known.clone(), close: close.clone(), retire: retire.clone() });
+        Some(Registered { register: self.clone(), id, known, close, retire })
+    }
+}
+
+impl Entries {
+    /// The oldest connection that nobody has asked to go yet, of the tenant with the most of those.
+    fn heaviest(&self) -> Option<&Entry> {
+        let mut counts: HashMap<&Option<TenantId>, (usize, &Entry)> = HashMap::new();
+        for entry in self.open.values().filter(|entry| !entry.retire.is_cancelled()) {
+            if let Some(tenant) = entry.known.get() {
+                counts.entry(tenant).or_insert((0, entry)).0 += 1;
+            }
+        }
+        counts.into_values().max_by_key(|(count, _)| *count).map(|(_, oldest)| oldest)
     }
 }
 
@@ -180,12 +202,28 @@ mod tests {
         let register = Register::default();
         let first = register.enter(2).unwrap();
         let second = register.enter(2).unwrap();
-        first.known.set();
+        first.known.set(None);
         let third = register.enter(2).unwrap();
-        assert!(second.close.is_cancelled() && !first.close.is_cancelled());
-        third.known.set();
+        assert!(second.close.is_cancelled() && !first.close.is_cancelled() && !first.retire.is_cancelled());
+        third.known.set(None);
+        // One more, while the oldest finishes what it does.
+        let fourth = register.enter(2).unwrap();
+        assert!(first.retire.is_cancelled() && !third.retire.is_cancelled());
+        fourth.known.set(None);
         assert!(register.enter(2).is_none());
         drop(first);
         assert!(register.enter(2).is_some());
+    }
+
+    #[test]
+    fn w01_the_tenant_with_the_most_connections_makes_room() {
+        let register = Register::default();
+        let (acme, globex): (TenantId, TenantId) = ("acme".parse().unwrap(), "globex".parse().unwrap());
+        let calm = register.enter(4).unwrap();
+        calm.known.set(Some(&globex));
+        let greedy: Vec<_> = (0..3).map(|_| register.enter(4).unwrap()).collect();
+        greedy.iter().for_each(|one| one.known.set(Some(&acme)));
+        let _newcomer = register.enter(4).unwrap();
+        assert!(greedy[0].retire.is_cancelled() && !greedy[1].retire.is_cancelled() && !calm.retire.is_cancelled());
     }
 }

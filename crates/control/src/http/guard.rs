@@ -106,7 +106,10 @@ async fn authenticated(
         Err(error) => return error.into_response(),
     };
     if let Some(known) = request.extensions().get::<Known>() {
-        known.set();
+        known.set(match &identity {
+            Identity::User(principal) => Some(&principal.tenant),
+            Identity::Service(_) | Identity::Operator(_) => None,
+        });
     }
     let known = request.extensions_mut();
     match identity.clone() {

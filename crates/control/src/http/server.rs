@@ -147,14 +147,21 @@ async fn converse(
         .max_header_size(MAX_HEAD)
         .serve_connection(socket, service);
     let mut connection = pin!(connection);
-    let outcome = tokio::select! {
-        outcome = connection.as_mut() => outcome,
-        () = registered.close.cancelled() => return,
-        () = closing.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            match tokio::time::timeout(CLOSE_GRACE, connection).await {
-                Ok(outcome) => outcome,
-                Err(_elapsed) => return,
+    let mut retires = false;
+    let outcome = loop {
+        tokio::select! {
+            outcome = connection.as_mut() => break outcome,
+            () = registered.close.cancelled() => return,
+            () = registered.retire.cancelled(), if !retires => {
+                connection.as_mut().graceful_shutdown();
+                retires = true;
+            }
+            () = closing.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                match tokio::time::timeout(CLOSE_GRACE, connection).await {
+                    Ok(outcome) => break outcome,
+                    Err(_elapsed) => return,
+                }
             }
         }
     };

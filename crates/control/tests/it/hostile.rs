@@ -150,6 +150,25 @@ async fn w01_connections_without_a_token_make_room_for_others() {
 }
 
 #[tokio::test]
+async fn w01_connections_that_one_tenant_keeps_make_room_for_others() {
+    let world = World::with(|config| config.http.max_connections = 8).await;
+    let token = world.client("acme", "ana").token.unwrap();
+    let head = format!("GET /v1/runs HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n");
+    let mut kept = Vec::new();
+    for _ in 0..20 {
+        let mut stream = TcpStream::connect(world.address).await.unwrap();
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut seen = [0; 12];
+        stream.read_exact(&mut seen).await.unwrap();
+        assert_eq!(&seen, b"HTTP/1.1 200");
+        kept.push(stream);
+    }
+    for _ in 0..10 {
+        world.client("globex", "eve").get("/v1/runs").await.ok();
+    }
+}
+
+#[tokio::test]
 async fn a11_every_route_wants_a_token_and_says_so() {
     let world = World::new().await;
     let mut nobody = world.client("acme", "ana");
