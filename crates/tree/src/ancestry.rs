@@ -32,6 +32,8 @@ pub(crate) struct Ancestry {
     pub(crate) bases: Vec<ObjectId>,
     /// Who made the versions that only `theirs` has.
     pub(crate) authors: BTreeSet<String>,
+    /// Whether one of the histories that were looked at was cut, so that a base may be behind the cut.
+    pub(crate) cut: bool,
 }
 
 #[derive(Default)]
@@ -88,6 +90,9 @@ impl Store {
         bases.retain(|id| !stale(id));
         let only_theirs = walk.flags.iter().filter(|(_, flags)| **flags == THEIRS);
         let authors = only_theirs.map(|(id, _)| Ok(self.commit_of(&version_id(id))?.author.clone()));
-        Ok(Ancestry { bases, authors: authors.collect::<Result<_, TreeError>>()? })
+        let authors = authors.collect::<Result<_, TreeError>>()?;
+        let shallow = self.objects().shallow();
+        let cut = walk.flags.keys().any(|id| shallow.contains(id));
+        Ok(Ancestry { bases, authors, cut })
     }
 }

@@ -21,6 +21,8 @@ pub enum Brought {
     Forward,
     /// A new version has both sides' changes.
     Merged(VersionId),
+    /// What they have in common is behind a cut of history, so nobody can tell what either side changed or deleted.
+    Parted,
     /// The paths that both sides changed, each differently; at most 1,000. Bytes that are not UTF-8 are replaced.
     Conflict(Vec<String>),
 }
@@ -53,7 +55,7 @@ impl Store {
     ) -> Result<(Brought, BTreeSet<String>), TreeError> {
         let theirs_id = object_id(theirs.as_str());
         let ours = ours.map(|ours| object_id(ours.as_str()));
-        let Ancestry { mut bases, authors } = self.ancestry(ours.as_ref(), &theirs_id)?;
+        let Ancestry { mut bases, authors, cut } = self.ancestry(ours.as_ref(), &theirs_id)?;
         let Some(ours) = ours else {
             return Ok((Brought::Forward, authors));
         };
@@ -65,6 +67,9 @@ impl Store {
         }
         for base in &mut bases {
             *base = self.tree_of(base)?;
+        }
+        if bases.is_empty() && cut {
+            return Ok((Brought::Parted, authors));
         }
         if bases.is_empty() {
             bases.push(ObjectId::empty_tree(HashKind::Sha1));

@@ -97,6 +97,7 @@ impl Promotion {
             let (version, outcome) = match (brought, &ours) {
                 (Brought::Nothing, Some(ours)) => return Ok(self.promoted(ours.clone(), PromotionOutcome::Unchanged)),
                 (Brought::Conflict(paths), _) => return Err(self.conflict(paths)),
+                (Brought::Parted, _) => return Err(self.parted()),
                 (Brought::Merged(version), _) => (version, PromotionOutcome::Merged),
                 (Brought::Forward | Brought::Nothing, _) => (theirs, PromotionOutcome::Forwarded),
             };
@@ -182,6 +183,13 @@ impl Promotion {
 
     fn promoted(&self, version: VersionId, outcome: PromotionOutcome) -> Promoted {
         Promoted { branch: self.permit.target().clone(), version, outcome }
+    }
+
+    fn parted(&self) -> ApiError {
+        let (from, into) = (self.permit.source(), self.permit.target());
+        let message = format!("what `{from}` and `{into}` have in common is older than what is kept of their history");
+        let hint = format!("Fork `{into}` again, and write there what is wanted of `{from}`.");
+        ApiError::new(ErrorKind::Conflict, "history_cut", message, hint)
     }
 
     fn conflict(&self, paths: Vec<String>) -> ApiError {

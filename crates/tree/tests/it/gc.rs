@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use bailey_protocol::id::VersionId;
 use bailey_protocol::path::BranchName;
-use bailey_tree::{CommitMeta, GcReport, Keep, Merge, Thoroughness, TreeError, TreeErrorKind};
+use bailey_tree::{Brought, CommitMeta, GcReport, Keep, Merge, Thoroughness, TreeError, TreeErrorKind};
 use proptest::prelude::*;
 
 use super::{Bench, git_output, meta};
@@ -395,6 +395,29 @@ fn history_ends_where_it_is_cut_and_git_knows() {
     collect(&mut bench, std::slice::from_ref(&merged));
     collect(&mut bench, std::slice::from_ref(&merged));
     bench.fsck(&merged);
+}
+
+#[test]
+fn what_was_deleted_does_not_come_back_from_a_branch_that_is_older_than_history() {
+    let mut bench = Bench::new();
+    let first = bench.write(None, "kept", b"1");
+    let base = bench.write(Some(&first), "deleted", b"2");
+    let fork = bench.write(Some(&base), "side", b"3");
+    let head = bench.store.delete(Some(&base), "deleted", &meta()).unwrap().unwrap();
+    let Brought::Merged(merged) = bench.store.bring(Some(&head), &fork, &meta()).unwrap().0 else { panic!("conflict") };
+    assert!(bench.store.entry(Some(&merged), "deleted").unwrap().is_none());
+    let keep = Keep { versions: 1, since_ms: 0 };
+    let heads = [head.clone(), fork.clone()];
+    let cut = bench.store.plan_cut(&heads, keep).unwrap().unwrap();
+    bench.store.cut(&cut).unwrap();
+    for _ in 0..2 {
+        assert_eq!(bench.store.bring(Some(&head), &fork, &meta()).unwrap().0, Brought::Parted);
+        collect(&mut bench, &heads);
+        collect(&mut bench, &heads);
+    }
+    // What goes on from the one that is left is brought as ever.
+    let next = bench.write(Some(&head), "next", b"4");
+    assert_eq!(bench.store.bring(Some(&head), &next, &meta()).unwrap().0, Brought::Forward);
 }
 
 #[test]
