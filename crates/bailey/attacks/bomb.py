@@ -89,6 +89,7 @@ def pipes():
 def pagetables():
     """Reads of memory that nobody has written: each takes a table, and no page."""
     space = mmap.mmap(-1, 1 << 40, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, mmap.PROT_READ)
+    hoard.append(space)
     attempt(space.madvise, 15)
     for at in range(0, min(most, 1 << 40), 1 << 21):
         space[at]

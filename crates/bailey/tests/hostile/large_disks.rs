@@ -73,11 +73,15 @@ fn r05_t06_a_large_disk_is_full_at_its_size_and_empty_for_the_next_tenant() {
     assert!((GIB - 4 * MIB..=GIB).contains(&written), "{written}");
     assert_eq!(loops(&server).len(), 1, "{:?}", loops(&server));
     // The only one is taken: who wants one as well waits for it, and sees nothing of what was on it.
-    let next = server.start_run(&bob, &large(Order::python(LOOK)));
-    let outcome = live.end();
+    let (outcome, next) = std::thread::scope(|scope| {
+        let next = scope.spawn(|| server.start_run(&bob, &large(Order::python(LOOK))).finish());
+        std::thread::sleep(Duration::from_millis(300));
+        assert!(!next.is_finished(), "two have the only one");
+        (live.end(), next.join().unwrap())
+    });
     assert!(outcome.hit(LimitHit::Disk) && !outcome.hit(LimitHit::Files), "{:?}", outcome.result);
     assert_eq!(outcome.ending(), Ending::Cancelled, "memory was enough: {}", outcome.summary());
-    let looked = next.finish().succeeded();
+    let looked = next.succeeded();
     assert_eq!(looked.text(), "found 0 ['look']\n");
     assert!(!looked.hit(LimitHit::Disk), "{:?}", looked.result);
     assert!(within(Duration::from_secs(5), || cage(&outcome.sandbox).is_empty() && loops(&server).is_empty()));
