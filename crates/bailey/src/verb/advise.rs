@@ -89,7 +89,7 @@ fn text(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Wall { wall, reason, with } => {
             let with: String = with.iter().map(|what| format!("\n  with {what}")).collect();
-            format!("{wall}: {reason}{with}\n`bailey doctor` proves whether a host has it.")
+            format!("{wall}: {reason}{with}\n`bailey doctor` lists the walls that work on a host.")
         }
         Verdict::NoSandbox { reason } => format!("no sandbox: {reason}"),
         Verdict::Refused { reason, instead } => format!("refused: {reason}\n{instead}"),

@@ -24,7 +24,7 @@ pub(super) fn choose(request: &RunRequest, limits: &Limits, host: &Host) -> Resu
         if !host.walls.contains_key(&kind) {
             let message = format!("wall `{kind}` is not on this server");
             let hint =
-                "Leave `wall` out, and one is chosen; `bailey doctor` on the server's host says what each wall lacks.";
+                "Leave `wall` out, and one is chosen; `bailey doctor` on the server's host lists those that work.";
             return Err(ApiError::invalid("wall_not_installed", message, hint));
         }
         return Ok(Chosen { kind, reason: WallReason::Requested, why: "the request names it".to_owned() });
