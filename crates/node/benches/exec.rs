@@ -14,6 +14,7 @@ use bailey_node::machine::Machine;
 use bailey_node::pool::Recipe;
 use bailey_node::tasks::Tasks;
 use bailey_node::wall::container::ContainerWall;
+use bailey_node::wall::jailed::Jailed;
 use bailey_node::wall::{ClaimOrder, Wall};
 use bailey_protocol::guest::{GENERATION, InitRequest};
 use bailey_protocol::limits::Limits;
@@ -46,11 +47,8 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     let row = runtime.block_on(async {
         let tasks = Tasks::new();
-        let wall = Arc::new(ContainerWall::new(
-            bailey_node::jail::JailClient::start(socket, &tasks)?,
-            tasks.clone(),
-            PATIENCE,
-        ));
+        let jail = bailey_node::jail::JailClient::start(socket, &tasks)?;
+        let wall = Arc::new(ContainerWall::new(Jailed::new(jail, tasks.clone(), PATIENCE)));
         let recipe = Recipe {
             wall: Arc::clone(&wall) as Arc<dyn Wall>,
             template,
@@ -74,7 +72,7 @@ fn main() -> anyhow::Result<()> {
 async fn measure(wall: &dyn Wall, mut machine: Machine, tasks: &Tasks) -> anyhow::Result<Row> {
     let limits = Limits::default();
     let order = ClaimOrder { share: "0".repeat(32).parse()?, limits, mounts: Vec::new() };
-    wall.claim(machine.sandbox(), order).await?;
+    wall.claim(&machine.live(), order).await?;
     let init = InitRequest {
         generation: GENERATION,
         env: BTreeMap::new(),

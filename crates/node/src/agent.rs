@@ -4,7 +4,8 @@
 //! events are passed over, and anything else that is not as it should be ends the conversation. Deadlines are the
 //! caller's.
 
-use bailey_protocol::guest::{InitRequest, InitResponse, StreamTarget};
+use bailey_protocol::guest::{InitRequest, InitResponse, MachineClaim, MachineClaimed, StreamTarget};
+use bailey_protocol::jail::StopFacts;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, Uri, header};
 use http_body_util::{BodyExt, Full, Limited};
@@ -12,6 +13,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::tasks::Tasks;
@@ -37,6 +39,8 @@ const MAX_ANSWER: usize = 64 * 1024;
 /// Most fences that a guest may name, and the longest name.
 const MAX_FENCES: usize = 64;
 const MAX_FENCE_BYTES: usize = 64;
+/// Longest part of a refusal that is kept.
+const MAX_SAID: usize = 500;
 
 /// Why the agent could not be made to do something.
 #[derive(Debug, thiserror::Error)]
@@ -118,20 +122,41 @@ impl Agent {
     /// # Errors
     /// When the agent does not take it.
     pub async fn init(&mut self, init: &InitRequest) -> Result<Vec<String>, AgentError> {
-        let answer = self.send(Method::POST, "/init", "application/json", json(init)?).await?;
+        let answer: InitResponse = self.order("/init", init).await?;
+        checked(answer.fences)
+    }
+
+    /// Makes a parked machine one of its own, once; the fences that this puts up.
+    ///
+    /// # Errors
+    /// [`AgentError::Refused`] when the guest cannot, else when it is broken.
+    pub async fn claim(&mut self, claim: &MachineClaim) -> Result<Vec<String>, AgentError> {
+        let answer: MachineClaimed = self.order("/claim", claim).await?;
+        checked(answer.fences)
+    }
+
+    /// Has the guest of a machine kill everything but itself; what it has counted.
+    ///
+    /// # Errors
+    /// As for a claim.
+    pub async fn stop(&mut self) -> Result<StopFacts, AgentError> {
+        self.order("/stop", &serde_json::json!({})).await
+    }
+
+    /// One request with a small answer.
+    async fn order<T: DeserializeOwned>(
+        &mut self,
+        path: &'static str,
+        order: &impl Serialize,
+    ) -> Result<T, AgentError> {
+        let answer = self.send(Method::POST, path, "application/json", json(order)?).await?;
         let status = answer.status();
         let body = whole(answer).await?;
         if status != StatusCode::OK {
-            return Err(AgentError::Broken("it refuses its init"));
+            let refusal = if status == StatusCode::BAD_REQUEST { Refusal::InvalidArgument } else { Refusal::Other };
+            return Err(AgentError::Refused { refusal, said: said(&body) });
         }
-        let answer: InitResponse =
-            serde_json::from_slice(&body).map_err(|_cause| AgentError::Broken("its init answer is no message"))?;
-        let plain =
-            |fence: &String| fence.len() <= MAX_FENCE_BYTES && fence.bytes().all(|b| b.is_ascii_graphic() || b == b' ');
-        if answer.fences.len() > MAX_FENCES || !answer.fences.iter().all(plain) {
-            return Err(AgentError::Broken("its fences are no names"));
-        }
-        Ok(answer.fences)
+        serde_json::from_slice(&body).map_err(|_cause| AgentError::Broken("its answer is no message"))
     }
 
     /// Starts a program; the connection then carries its events.
@@ -173,6 +198,21 @@ impl Agent {
         }
         Ok(self.requests.send_request(request).await?)
     }
+}
+
+/// Fences that a guest names, if they are names.
+fn checked(fences: Vec<String>) -> Result<Vec<String>, AgentError> {
+    let plain =
+        |fence: &String| fence.len() <= MAX_FENCE_BYTES && fence.bytes().all(|b| b.is_ascii_graphic() || b == b' ');
+    if fences.len() > MAX_FENCES || !fences.iter().all(plain) {
+        return Err(AgentError::Broken("its fences are no names"));
+    }
+    Ok(fences)
+}
+
+/// The beginning of what a guest says of its refusal, for the log.
+fn said(body: &Bytes) -> String {
+    String::from_utf8_lossy(body.get(..body.len().min(MAX_SAID)).unwrap_or_default()).into_owned()
 }
 
 /// A whole answer of limited size.

@@ -6,7 +6,7 @@ use bailey_protocol::node::{NodeFault, NodeFaultKind};
 use bailey_tree::{TreeError, TreeErrorKind};
 use tracing::{debug, error, warn};
 
-use crate::agent::Refusal;
+use crate::agent::{AgentError, Refusal};
 use crate::checkout::CheckoutError;
 use crate::jail::JailError;
 use crate::machine::MachineError;
@@ -79,12 +79,21 @@ pub(crate) fn of_wall(cause: &WallError, step: &str) -> NodeFault {
         WallError::Jail(JailError::Lost) => return unavailable(),
         WallError::Jail(JailError::Refused { fault, .. }) => fault.kind,
         WallError::Jail(JailError::TooLarge { .. }) => JailFaultKind::Invalid,
-        WallError::Descriptor(_) | WallError::Overdue { .. } => JailFaultKind::Internal,
+        WallError::Guest { cause: AgentError::Refused { refusal: Refusal::InvalidArgument, .. }, .. } => {
+            JailFaultKind::Invalid
+        }
+        WallError::Unable(what) => return invalid(format!("the wall cannot carry this out: {what}")),
+        WallError::Descriptor(_)
+        | WallError::Overdue { .. }
+        | WallError::Guest { .. }
+        | WallError::Slice { .. }
+        | WallError::Unreadable { .. }
+        | WallError::Chance(_) => JailFaultKind::Internal,
     };
     match kind {
         JailFaultKind::Invalid => {
             debug!(cause = cause as &dyn std::error::Error, step, "spec refused");
-            invalid(format!("could not {step} as asked: check mount points, their number and the limits"))
+            unfit(step)
         }
         JailFaultKind::Exhausted => {
             warn!(cause = cause as &dyn std::error::Error, step, "host exhausted");
@@ -95,6 +104,15 @@ pub(crate) fn of_wall(cause: &WallError, step: &str) -> NodeFault {
             internal(&format!("could not {step}"))
         }
     }
+}
+
+/// Slices that a machine could not mount.
+pub(crate) fn unmounted() -> NodeFault {
+    unfit("mount the slices")
+}
+
+fn unfit(step: &str) -> NodeFault {
+    invalid(format!("could not {step} as asked: check mount points, their number and the limits"))
 }
 
 /// A program that the agent refused to start.

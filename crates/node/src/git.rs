@@ -144,7 +144,8 @@ async fn claim_whole(host: &Host, spec: &GitSpec) -> Result<Claimed, NodeFault> 
     let deadline = Instant::now() + Duration::from_millis(spec.limits.timeout_ms);
     let mounts = vec![ClaimMount { at: repo_path(), writable: false, lower }];
     let order = ClaimOrder { share: share::of(&spec.tenant), limits: spec.limits, mounts };
-    let claiming = machine.hold().wall().claim(machine.sandbox(), order);
+    let live = machine.live();
+    let claiming = machine.hold().wall().claim(&live, order);
     claiming.await.map_err(|cause| fault::of_wall(&cause, "mount the repository"))?;
     Ok(Claimed { machine, deadline })
 }

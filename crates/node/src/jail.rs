@@ -194,6 +194,7 @@ enum Kind {
     Launch,
     Claim,
     Stop,
+    Count,
     Collect,
     Destroy,
 }
@@ -205,6 +206,7 @@ impl Kind {
             JailOp::Launch { .. } => Self::Launch,
             JailOp::Claim { .. } => Self::Claim,
             JailOp::Stop { .. } => Self::Stop,
+            JailOp::Count { .. } => Self::Count,
             JailOp::Collect { .. } => Self::Collect,
             JailOp::Destroy { .. } => Self::Destroy,
         }
@@ -217,9 +219,12 @@ impl Kind {
             (Self::Launch, JailAnswer::Parked { .. }) | (Self::Collect, JailAnswer::Collecting {}) => Some(1),
             (Self::Claim, JailAnswer::Claimed {})
             | (Self::Stop, JailAnswer::Stopped { .. })
+            | (Self::Count, JailAnswer::Counted { .. })
             | (Self::Collect, JailAnswer::Unchanged {})
             | (Self::Destroy, JailAnswer::Destroyed {}) => Some(0),
-            (Self::Park | Self::Launch | Self::Claim | Self::Stop | Self::Collect | Self::Destroy, _) => None,
+            (Self::Park | Self::Launch | Self::Claim | Self::Stop | Self::Count | Self::Collect | Self::Destroy, _) => {
+                None
+            }
         }
     }
 
@@ -229,6 +234,7 @@ impl Kind {
             Self::Launch => "launch",
             Self::Claim => "claim",
             Self::Stop => "stop",
+            Self::Count => "count",
             Self::Collect => "collect",
             Self::Destroy => "destroy",
         }

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::agent::{Agent, AgentError};
 use crate::tasks::Tasks;
 use crate::transport::Transport;
-use crate::wall::{Hold, Parked, WallError};
+use crate::wall::{Hold, Live, Parked, WallError};
 
 /// Why there is no usable sandbox.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +68,17 @@ impl Machine {
     #[must_use]
     pub fn sandbox(&self) -> &SandboxId {
         self.hold.sandbox()
+    }
+
+    /// How its wall gets at it.
+    #[must_use]
+    pub fn live(&self) -> Live {
+        Live { sandbox: self.hold.sandbox().clone(), transport: Arc::clone(&self.transport) }
+    }
+
+    /// Takes note of fences that were put up since it was made.
+    pub fn add_fences(&mut self, fences: Vec<String>) {
+        self.fences.extend(fences);
     }
 
     /// Its existence.

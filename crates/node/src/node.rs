@@ -30,6 +30,7 @@ use crate::run;
 use crate::tasks::Tasks;
 use crate::wall::Wall;
 use crate::wall::container::ContainerWall;
+use crate::wall::jailed::Jailed;
 
 /// What a node needs to know.
 pub struct NodeConfig {
@@ -162,7 +163,7 @@ impl Node {
         let tasks = Tasks::new();
         // The connection ends with its last user, so it is not among the tasks that a shutdown waits for.
         let jail = JailClient::start(jail, &Tasks::new()).map_err(NodeError::Jail)?;
-        let container = ContainerWall::new(jail, tasks.clone(), config.deadlines.jail);
+        let container = ContainerWall::new(Jailed::new(jail, tasks.clone(), config.deadlines.jail));
         Self::with_walls(vec![Arc::new(container)], tasks, config)
     }
 

@@ -263,19 +263,19 @@ impl Run {
             Effect::Keep(bytes) => self.keep(bytes),
             Effect::Kill => {
                 self.feed = None;
-                let hold = self.claimed.as_ref().map(|claimed| claimed.machine.hold());
-                self.work = hold.map(|hold| -> BoxFuture<'static, Done> {
-                    let (wall, sandbox) = (Arc::clone(hold.wall()), hold.sandbox().clone());
-                    Box::pin(async move { Done::Killed(wall.stop(&sandbox).await) })
+                let machine = self.claimed.as_ref().map(|claimed| &claimed.machine);
+                self.work = machine.map(|machine| -> BoxFuture<'static, Done> {
+                    let (wall, live) = (Arc::clone(machine.hold().wall()), machine.live());
+                    Box::pin(async move { Done::Killed(wall.stop(&live).await) })
                 });
             }
             Effect::ReportStopped(ended) => self.report_stopped(ended),
             Effect::Collect(mount) => {
-                let hold = self.claimed.as_ref().map(|claimed| claimed.machine.hold());
+                let machine = self.claimed.as_ref().map(|claimed| &claimed.machine);
                 let within = self.host.deadlines.collect;
-                self.work = hold.map(|hold| -> BoxFuture<'static, Done> {
-                    let (wall, sandbox) = (Arc::clone(hold.wall()), hold.sandbox().clone());
-                    Box::pin(async move { Done::Collecting(collect::open(&*wall, &sandbox, mount, within).await) })
+                self.work = machine.map(|machine| -> BoxFuture<'static, Done> {
+                    let (wall, live) = (Arc::clone(machine.hold().wall()), machine.live());
+                    Box::pin(async move { Done::Collecting(collect::open(&*wall, &live, mount, within).await) })
                 });
             }
             Effect::ReportUnchanged(mount) => {

@@ -19,11 +19,15 @@ use tokio::net::UnixStream;
 use tokio::sync::OwnedSemaphorePermit;
 use tracing::{debug, error};
 
+use crate::agent::AgentError;
 use crate::checkout::Slice;
 use crate::jail::JailError;
 use crate::tasks::Tasks;
+use crate::transport::Transport;
 
 pub mod container;
+pub mod jailed;
+pub mod streamed;
 
 /// A future behind the seam.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -46,16 +50,20 @@ pub trait Wall: fmt::Debug + Send + Sync {
         limits: Limits,
     ) -> BoxFuture<'static, Result<Parked, WallError>>;
 
-    /// Gives a parked sandbox its limits and its slices. On an error it is good for nothing but `destroy`.
-    fn claim<'a>(&'a self, sandbox: &'a SandboxId, order: ClaimOrder) -> BoxFuture<'a, Result<(), WallError>>;
+    /// Gives a parked sandbox its limits and its slices; the fences that this put up. On an error it is good for nothing
+    /// but `destroy`.
+    fn claim<'a>(&'a self, live: &'a Live, order: ClaimOrder) -> BoxFuture<'a, Result<Vec<String>, WallError>>;
 
-    /// Kills every process in the sandbox and waits until none is left.
-    fn stop<'a>(&'a self, sandbox: &'a SandboxId) -> BoxFuture<'a, Result<StopFacts, WallError>>;
+    /// Ends the code. Where a jail collects, every process in the sandbox is killed and none is left. Where the guest
+    /// does ([`streamed`]), it says that it has killed the code, and is not believed in more than that: the machine
+    /// serves nothing but `collect` any more and dies with `destroy`. A guest that says nothing in time is killed here.
+    fn stop<'a>(&'a self, live: &'a Live) -> BoxFuture<'a, Result<StopFacts, WallError>>;
 
-    /// After `stop`: what changed below the mount with this index; `None` if nothing did.
-    fn collect<'a>(&'a self, sandbox: &'a SandboxId, mount: u32) -> BoxFuture<'a, Result<Option<Changes>, WallError>>;
+    /// After `stop`: what changed below the mount with this index, as whoever collects tells it, hostile or not; `None`
+    /// if nothing did.
+    fn collect<'a>(&'a self, live: &'a Live, mount: u32) -> BoxFuture<'a, Result<Option<Changes>, WallError>>;
 
-    /// Removes everything that is left of the sandbox.
+    /// Kills whatever still lives of the sandbox and removes everything that is left of it.
     fn destroy<'a>(&'a self, sandbox: &'a SandboxId) -> BoxFuture<'a, Result<(), WallError>>;
 
     /// Resolves when the wall can no longer serve anything.
@@ -84,6 +92,15 @@ pub struct Parked {
     pub stream: UnixStream,
     /// Becomes readable when the sandbox is dead.
     pub death: OwnedFd,
+}
+
+/// A sandbox in use, as its wall gets at it.
+#[derive(Debug, Clone)]
+pub struct Live {
+    /// Its id.
+    pub sandbox: SandboxId,
+    /// The streams to its guest.
+    pub transport: Arc<Transport>,
 }
 
 /// What a claim gives to a parked sandbox.
@@ -123,6 +140,38 @@ pub enum WallError {
         /// What was asked.
         op: &'static str,
     },
+    /// The guest of a machine did not do its part of it.
+    #[error("the guest failed to {op}")]
+    Guest {
+        /// What was asked.
+        op: &'static str,
+        /// What came of it.
+        #[source]
+        cause: AgentError,
+    },
+    /// The guest did not take a slice.
+    #[error("the guest refused slice {number}: `{said}`")]
+    Slice {
+        /// Its number.
+        number: usize,
+        /// In its own words, for the log.
+        said: String,
+    },
+    /// A slice on disk could not be read.
+    #[error("slice {number} could not be read")]
+    Unreadable {
+        /// Its number.
+        number: usize,
+        /// Why.
+        #[source]
+        cause: std::io::Error,
+    },
+    /// The limits cannot be had behind this wall.
+    #[error("this wall cannot: {0}")]
+    Unable(&'static str),
+    /// There is nothing to tell a machine from its copies by.
+    #[error("no random bytes for a new machine")]
+    Chance(#[source] std::io::Error),
 }
 
 /// The existence of one sandbox: when it is dropped, the sandbox is destroyed behind.

@@ -125,6 +125,9 @@ pub enum JailOp {
     Claim { sandbox: SandboxId, share: ShareTag, limits: Limits, mounts: Vec<CageMount> },
     /// Kill every process in the cage, PID 1 included, and wait until none is left. Answer: [`JailAnswer::Stopped`].
     Stop { sandbox: SandboxId },
+    /// Tell what the kernel has counted for a claimed cage that goes on: what a machine's own guest cannot. Answer:
+    /// [`JailAnswer::Counted`].
+    Count { sandbox: SandboxId },
     /// After `Stop`: start a collector over one writable mount. Answer: [`JailAnswer::Collecting`] with one
     /// descriptor: the read end of the change stream ([`crate::change`]). [`JailAnswer::Unchanged`] without one where
     /// nothing was written.
@@ -174,6 +177,8 @@ pub enum JailAnswer {
     Claimed {},
     /// What the kernel counted.
     Stopped { facts: StopFacts },
+    /// The same, while it goes on. Of its disk nothing is told.
+    Counted { facts: StopFacts },
     /// The collector runs.
     Collecting {},
     /// There is nothing to collect.

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bailey_node::tasks::Tasks;
-use bailey_node::wall::{BoxFuture, Capabilities, Changes, ClaimOrder, Hold, Parked, Wall, WallError};
+use bailey_node::wall::{BoxFuture, Capabilities, Changes, ClaimOrder, Hold, Live, Parked, Wall, WallError};
 use bailey_protocol::change::{Header, MAGIC};
 use bailey_protocol::id::{SandboxId, ShareTag, TemplateDigest};
 use bailey_protocol::jail::StopFacts;
@@ -102,33 +102,33 @@ impl Wall for SimWall {
         })
     }
 
-    fn claim<'a>(&'a self, sandbox: &'a SandboxId, order: ClaimOrder) -> BoxFuture<'a, Result<(), WallError>> {
+    fn claim<'a>(&'a self, live: &'a Live, order: ClaimOrder) -> BoxFuture<'a, Result<Vec<String>, WallError>> {
         Box::pin(async move {
             self.may_fail("claim", 40).await?;
             let mut sandboxes = lock(&self.sandboxes);
             let going = sandboxes.values().filter(|sandbox| sandbox.claimed.as_ref() == Some(&order.share)).count();
             assert!(going < self.most, "a tenant has {} runs going, of {} allowed", going + 1, self.most);
-            let state = sandboxes.get_mut(sandbox).unwrap();
+            let state = sandboxes.get_mut(&live.sandbox).unwrap();
             assert!(state.claimed.replace(order.share).is_none(), "a sandbox serves two runs");
-            Ok(())
+            Ok(Vec::new())
         })
     }
 
-    fn stop<'a>(&'a self, sandbox: &'a SandboxId) -> BoxFuture<'a, Result<StopFacts, WallError>> {
+    fn stop<'a>(&'a self, live: &'a Live) -> BoxFuture<'a, Result<StopFacts, WallError>> {
         Box::pin(async move {
             self.may_fail("stop", 60).await?;
             let mut sandboxes = lock(&self.sandboxes);
-            let state = sandboxes.get_mut(sandbox).unwrap();
+            let state = sandboxes.get_mut(&live.sandbox).unwrap();
             state.guest.abort();
             (state.life, state.claimed) = (None, None);
             Ok(StopFacts::default())
         })
     }
 
-    fn collect<'a>(&'a self, sandbox: &'a SandboxId, mount: u32) -> BoxFuture<'a, Result<Option<Changes>, WallError>> {
+    fn collect<'a>(&'a self, live: &'a Live, mount: u32) -> BoxFuture<'a, Result<Option<Changes>, WallError>> {
         Box::pin(async move {
             self.may_fail("collect", 30).await?;
-            let asked = lock(&lock(&self.sandboxes)[sandbox].asked).clone();
+            let asked = lock(&lock(&self.sandboxes)[&live.sandbox].asked).clone();
             let Some(asked) = asked else { return Ok(None) };
             let mut bytes = changes(&asked);
             // What goes wrong with a stream: it breaks, it is cut short, it stops.

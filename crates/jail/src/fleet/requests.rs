@@ -4,13 +4,14 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use bailey_protocol::id::{SandboxId, ShareTag, TemplateDigest};
-use bailey_protocol::jail::{CageMount, JailAnswer, JailFault, JailFaultKind, JailOp, JailRequest};
+use bailey_protocol::jail::{CageMount, JailAnswer, JailFault, JailFaultKind, JailOp, JailRequest, StopFacts};
 use bailey_protocol::limits::Limits;
 
 use super::{Fleet, MAX_CAGES};
 use crate::cage::park::{Order, What, park};
 use crate::cage::program::Program;
 use crate::cage::{Phase, claim, collect};
+use crate::cgroup::facts;
 use crate::disks::Disks;
 use crate::fault::{OrFault, fault, invalid};
 use crate::log;
@@ -47,6 +48,7 @@ impl Fleet {
                 self.claim(id, &sandbox, share, (&limits, &mounts, &descriptors), now)
             }
             JailOp::Stop { sandbox } => no_descriptors(&descriptors).and_then(|()| self.stop(id, &sandbox, now)),
+            JailOp::Count { sandbox } => no_descriptors(&descriptors).and_then(|()| self.count(id, &sandbox)),
             JailOp::Collect { sandbox, mount } => {
                 no_descriptors(&descriptors).and_then(|()| self.collect(id, &sandbox, mount))
             }
@@ -207,6 +209,16 @@ impl Fleet {
             Phase::Stopping { .. } => return Err(invalid(step, "too many requests wait for it")),
             Phase::Parked | Phase::Claimed => self.begin_stop(serial, vec![request], now),
         }
+        Ok(())
+    }
+
+    fn count(&mut self, request: u64, sandbox: &SandboxId) -> Result<(), JailFault> {
+        let serial = self.serial_of(sandbox)?;
+        let cage = self.cages.get(&serial).filter(|cage| matches!(cage.phase, Phase::Claimed));
+        let cage = cage.ok_or_else(|| invalid("check the request", format!("{sandbox} is not claimed")))?;
+        let counted = facts::read(&self.shop.tree, &cage.group).or_internal("read the counters")?;
+        let oom_kills = counted.oom_kills.max(u64::from(cage.ran_out_of_memory));
+        self.answer(request, Ok(JailAnswer::Counted { facts: StopFacts { oom_kills, ..counted } }));
         Ok(())
     }
 

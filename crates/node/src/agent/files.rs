@@ -3,7 +3,7 @@
 use bailey_protocol::node::SessionFile;
 use http::{Method, StatusCode, Uri};
 
-use super::{Agent, AgentError, Refusal, whole};
+use super::{Agent, AgentError, Refusal, said, whole};
 
 impl Agent {
     /// Writes a file that belongs to the program's user; missing folders on the way are made and belong to it, too.
@@ -27,7 +27,6 @@ impl Agent {
             StatusCode::BAD_REQUEST => Refusal::InvalidArgument,
             _ => Refusal::Other,
         };
-        let said = String::from_utf8_lossy(body.get(..body.len().min(500)).unwrap_or_default()).into_owned();
-        Err(AgentError::Refused { refusal, said })
+        Err(AgentError::Refused { refusal, said: said(&body) })
     }
 }

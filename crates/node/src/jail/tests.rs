@@ -33,6 +33,13 @@ impl Jail {
         (serde_json::from_slice(&bytes[..got.bytes]).unwrap(), fds)
     }
 
+    /// The next request, until there is none to come.
+    pub(crate) fn next(&self) -> Option<(JailRequest, Vec<OwnedFd>)> {
+        let mut byte = [0];
+        let (received, _) = rustix::net::recv(&self.0, &mut byte, RecvFlags::PEEK).ok()?;
+        (received > 0).then(|| self.read())
+    }
+
     fn write(&self, bytes: &[u8], fds: &[&OwnedFd]) {
         let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];

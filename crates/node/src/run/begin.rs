@@ -85,7 +85,14 @@ impl Beginning {
             root: spec.root,
             open_files: spec.limits.open_files,
         };
-        started.fences.extend(agent.init(&init).await.map_err(BeginError::Lost)?);
+        started.fences.extend(agent.init(&init).await.map_err(|cause| match cause {
+            // A machine mounts its slices here.
+            AgentError::Refused { said, .. } if !spec.mounts.is_empty() => {
+                debug!(run = %spec.run, said, "mounts refused");
+                BeginError::Refused(fault::unmounted())
+            }
+            other => BeginError::Lost(other),
+        })?);
         bailey_crash::point(Point::GuestGreeted);
         for file in &spec.files {
             agent.write_file(file).await.map_err(|cause| match cause {

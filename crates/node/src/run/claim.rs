@@ -75,8 +75,10 @@ async fn claim_whole(
     let at = Instant::now();
     let deadline = at + Duration::from_millis(spec.limits.timeout_ms);
     let order = ClaimOrder { share: share::of(&spec.tenant), limits: spec.limits, mounts };
-    let claiming = machine.hold().wall().claim(machine.sandbox(), order);
-    claiming.await.map_err(|cause| fault::of_wall(&cause, "mount the slices"))?;
+    let live = machine.live();
+    let claiming = machine.hold().wall().claim(&live, order);
+    let fences = claiming.await.map_err(|cause| fault::of_wall(&cause, "mount the slices"))?;
+    machine.add_fences(fences);
     bailey_crash::point(Point::SandboxClaimed);
     Ok(Box::new(Claimed { machine, parked, at, deadline }))
 }

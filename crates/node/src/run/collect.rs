@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bailey_protocol::id::SandboxId;
 use bailey_protocol::limits::MAX_CHANGE_STREAM;
 use bailey_protocol::node::NodeFault;
 use bytes::{Bytes, BytesMut};
@@ -11,7 +10,7 @@ use tokio::time::timeout;
 use tracing::error;
 
 use crate::fault;
-use crate::wall::{Changes, Wall};
+use crate::wall::{Changes, Live, Wall};
 
 /// Bytes read at once.
 const PIECE: usize = 64 * 1024;
@@ -34,11 +33,11 @@ pub(super) enum Piece {
 /// Starts the collector of one mount; `None` if nothing changed there.
 pub(super) async fn open(
     wall: &dyn Wall,
-    sandbox: &SandboxId,
+    live: &Live,
     mount: u32,
     within: Duration,
 ) -> Result<Option<ChangeStream>, NodeFault> {
-    let source = wall.collect(sandbox, mount).await.map_err(|cause| fault::of_wall(&cause, "collect the changes"))?;
+    let source = wall.collect(live, mount).await.map_err(|cause| fault::of_wall(&cause, "collect the changes"))?;
     Ok(source.map(|source| ChangeStream { source, buffer: BytesMut::new(), left: MAX_CHANGE_STREAM, within }))
 }
 

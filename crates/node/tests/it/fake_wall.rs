@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bailey_node::tasks::Tasks;
-use bailey_node::wall::{BoxFuture, Capabilities, Changes, ClaimOrder, Hold, Parked, Wall, WallError};
+use bailey_node::wall::{BoxFuture, Capabilities, Changes, ClaimOrder, Hold, Live, Parked, Wall, WallError};
 use bailey_protocol::id::{SandboxId, TemplateDigest};
 use bailey_protocol::jail::StopFacts;
 use bailey_protocol::limits::Limits;
@@ -134,29 +134,25 @@ impl Wall for FakeWall {
         })
     }
 
-    fn claim<'a>(&'a self, sandbox: &'a SandboxId, order: ClaimOrder) -> BoxFuture<'a, Result<(), WallError>> {
+    fn claim<'a>(&'a self, live: &'a Live, order: ClaimOrder) -> BoxFuture<'a, Result<Vec<String>, WallError>> {
         Box::pin(async move {
             tokio::time::sleep(self.behaviour.claim_takes).await;
-            self.orders.lock().unwrap().push((sandbox.clone(), order));
-            if self.behaviour.claim_fails { Err(overdue()) } else { Ok(()) }
+            self.orders.lock().unwrap().push((live.sandbox.clone(), order));
+            if self.behaviour.claim_fails { Err(overdue()) } else { Ok(Vec::new()) }
         })
     }
 
-    fn stop<'a>(&'a self, sandbox: &'a SandboxId) -> BoxFuture<'a, Result<StopFacts, WallError>> {
+    fn stop<'a>(&'a self, live: &'a Live) -> BoxFuture<'a, Result<StopFacts, WallError>> {
         Box::pin(async move {
             let mut sandboxes = self.sandboxes.lock().unwrap();
-            let sandbox = sandboxes.get_mut(sandbox).unwrap();
+            let sandbox = sandboxes.get_mut(&live.sandbox).unwrap();
             sandbox.guest.abort();
             sandbox.life = None;
             Ok(self.behaviour.facts)
         })
     }
 
-    fn collect<'a>(
-        &'a self,
-        _sandbox: &'a SandboxId,
-        _mount: u32,
-    ) -> BoxFuture<'a, Result<Option<Changes>, WallError>> {
+    fn collect<'a>(&'a self, _live: &'a Live, _mount: u32) -> BoxFuture<'a, Result<Option<Changes>, WallError>> {
         Box::pin(async move {
             if self.behaviour.collect_fails {
                 return Err(overdue());

@@ -1,13 +1,19 @@
 use bailey_protocol::jail::JailOp;
 
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
 use super::*;
 use crate::jail::tests::{Jail, connect, pair, sandbox};
+use crate::tasks::Tasks;
 
 /// Parks against a jail that answers late, after `given_up`; returns what the jail is asked next.
 async fn late_park(given_up: impl FnOnce(BoxFuture<'static, Result<Parked, WallError>>) -> BoxFuture<'static, ()>) {
     let (client, jail) = connect();
     let tasks = Tasks::new();
-    let wall = Arc::new(ContainerWall::new(client, tasks, Duration::from_millis(50)));
+    let wall = Arc::new(ContainerWall::new(Jailed::new(client, tasks, Duration::from_millis(50))));
     let (asked, heard) = oneshot::channel();
     let (answer, told) = std::sync::mpsc::channel();
     let (done, next) = oneshot::channel();
