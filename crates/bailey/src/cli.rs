@@ -363,10 +363,20 @@ pub(crate) struct TemplateArgs {
     pub(crate) verb: TemplateVerb,
 }
 
+/// Walls that take more than the template.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum PreparedWall {
+    /// QEMU, a kernel for the guest, and the template, in one image
+    Microvm,
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum TemplateVerb {
-    /// Build `base` unless the cache holds it (root)
+    /// Build `base` unless the cache holds it, and what a wall makes of it (root)
     Prepare {
+        /// Also build what this wall takes: `microvm`
+        #[arg(long, value_name = "WALL")]
+        wall: Option<PreparedWall>,
         /// Template cache [BAILEY_CACHE, then /var/cache/bailey]
         #[arg(long, value_name = "DIR")]
         cache: Option<PathBuf>,

@@ -53,6 +53,11 @@ pub(crate) fn cache(flag: Option<PathBuf>) -> Result<PathBuf, ConfigError> {
     absolute(named.unwrap_or_else(|| PathBuf::from(crate::template::DEFAULT_CACHE)))
 }
 
+/// The kernel of machines: what `BAILEY_GUEST_KERNEL` says, `IMAGE` or `IMAGE:FOLDER` with the folder of its modules.
+pub(crate) fn guest_kernel() -> Result<Option<String>, ConfigError> {
+    environment("BAILEY_GUEST_KERNEL")
+}
+
 /// The data folder: what was named, else the host's.
 pub(crate) fn data(named: Option<PathBuf>) -> Result<PathBuf, ConfigError> {
     absolute(named.unwrap_or_else(|| PathBuf::from(DEFAULT_DATA)))

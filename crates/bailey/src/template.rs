@@ -2,10 +2,11 @@
 //!
 //! One read-only erofs image per recipe, named by its hash, in a cache that all servers of a host share:
 //! `CACHE/templates/{sha256}.erofs`, and beside it `base.json`, which says which image the current recipe made.
-//! Start with [`ensure`].
+//! The machines of a wall are made from images of their own, in the same place: see [`machine`]. Start with [`ensure`].
 
 mod build;
 mod cache;
+pub(crate) mod machine;
 mod recipe;
 
 use std::path::{Path, PathBuf};
@@ -38,6 +39,8 @@ pub(crate) enum TemplateError {
     MissingTool { tool: &'static str, package: &'static str },
     #[error("apt has no source for Debian {suite} here: configure one and run `apt-get update`")]
     NoSources { suite: &'static str },
+    #[error(transparent)]
+    Kernel(#[from] machine::KernelError),
     #[error("{step} failed:\n{output}")]
     Step { step: &'static str, output: String },
     #[error("cannot {action} `{path}`: {source}")]

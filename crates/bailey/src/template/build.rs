@@ -53,7 +53,7 @@ pub(super) fn image(scratch: &Path) -> Result<PathBuf, TemplateError> {
 
 /// Lines of `sources.list` for what the host's apt knows as Debian of the recipe's release.
 fn debian_sources() -> Result<String, TemplateError> {
-    let known = || {
+    let known = || -> Result<String, TemplateError> {
         let mut list = tool("apt-get");
         list.args(["indextargets", "--format", "deb $(REPO_URI) $(RELEASE) $(COMPONENT)"]);
         list.args(["Created-By: Packages", "Origin: Debian"]);

@@ -10,6 +10,7 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::machine::Machine;
 use super::{Template, TemplateError, recipe};
 use crate::progress;
 use crate::terminal::note;
@@ -35,6 +36,18 @@ pub(super) fn find(cache: &Path) -> Option<Template> {
     let image = image_path(cache, &manifest.digest);
     let facts = fs::symlink_metadata(&image).ok()?;
     (facts.is_file() && facts.uid() == 0).then(|| template(manifest, image))
+}
+
+/// The image for machines that this recipe made, if it is there.
+pub(super) fn find_machine(cache: &Path, recipe: &str) -> Option<Machine> {
+    let text = fs::read(machine_path(cache)).ok()?;
+    let mut machine: Machine = serde_json::from_slice(&text).ok()?;
+    if machine.recipe != recipe {
+        return None;
+    }
+    machine.image = image_path(cache, &machine.digest);
+    let facts = fs::symlink_metadata(&machine.image).ok()?;
+    (facts.is_file() && facts.uid() == 0).then_some(machine)
 }
 
 /// Makes the cache's folders and takes the lock that keeps a host from building twice at a time.
@@ -70,6 +83,21 @@ impl Lock {
 
     /// Moves a finished image to the name that its content has, then makes it the current one.
     pub(super) fn publish(&self, built: &Path) -> Result<Template, TemplateError> {
+        let (digest, image) = self.store(built)?;
+        let manifest = Manifest { recipe: recipe::hash(), digest };
+        self.write(&manifest_path(&self.cache), &manifest)?;
+        Ok(template(manifest, image))
+    }
+
+    /// The same for the image of machines.
+    pub(super) fn publish_machine(&self, machine: Machine, built: &Path) -> Result<Machine, TemplateError> {
+        let (digest, image) = self.store(built)?;
+        let machine = Machine { digest, image, ..machine };
+        self.write(&machine_path(&self.cache), &machine)?;
+        Ok(machine)
+    }
+
+    fn store(&self, built: &Path) -> Result<(TemplateDigest, PathBuf), TemplateError> {
         let digest = digest(built).map_err(|e| TemplateError::cache("read", built, e))?;
         let image = image_path(&self.cache, &digest);
         let stored = File::open(built)
@@ -79,17 +107,18 @@ impl Lock {
             })
             .and_then(|()| fs::rename(built, &image));
         stored.map_err(|e| TemplateError::cache("store", &image, e))?;
-        let manifest = Manifest { recipe: recipe::hash(), digest };
-        self.write(&manifest).map_err(|e| TemplateError::cache("write", &manifest_path(&self.cache), e))?;
-        Ok(template(manifest, image))
+        Ok((digest, image))
     }
 
-    fn write(&self, manifest: &Manifest) -> std::io::Result<()> {
-        let target = manifest_path(&self.cache);
+    fn write(&self, target: &Path, manifest: &impl Serialize) -> Result<(), TemplateError> {
+        self.replace(target, manifest).map_err(|e| TemplateError::cache("write", target, e))
+    }
+
+    fn replace(&self, target: &Path, manifest: &impl Serialize) -> std::io::Result<()> {
         let partial = target.with_extension("partial");
         fs::write(&partial, serde_json::to_vec(manifest)?)?;
         File::open(&partial)?.sync_all()?;
-        fs::rename(&partial, &target)?;
+        fs::rename(&partial, target)?;
         File::open(self.cache.join("templates"))?.sync_all()
     }
 }
@@ -127,6 +156,10 @@ fn template(manifest: Manifest, image: PathBuf) -> Template {
 
 fn manifest_path(cache: &Path) -> PathBuf {
     cache.join("templates").join(format!("{}.json", recipe::NAME))
+}
+
+fn machine_path(cache: &Path) -> PathBuf {
+    cache.join("templates").join("microvm.json")
 }
 
 fn image_path(cache: &Path, digest: &TemplateDigest) -> PathBuf {

@@ -4,7 +4,9 @@
 //! The kernel is downloaded and unpacked, never installed. The machine's files are an initramfs with this very test
 //! binary, the jail, the fixture and busybox; what the tests print comes back over the serial line.
 
+#[path = "../../../bailey/src/template/machine/archive.rs"]
 pub(crate) mod archive;
+#[path = "../../../bailey/src/template/machine/kernel.rs"]
 pub(crate) mod kernel;
 
 use std::fmt::Write as _;
@@ -75,10 +77,16 @@ fn g01_a_kernel_that_was_started_without_a_part_is_refused_by_its_name() {
     }
 }
 
+/// Debian's cloud kernel, with these of its modules.
+pub(crate) fn unpacked(modules: &[&str]) -> kernel::Kernel {
+    let shelf = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    kernel::Package::newest().and_then(|package| package.unpack(shelf, modules)).unwrap()
+}
+
 /// Runs this test binary in the machine, once for each list of arguments; what came over the serial line. Words for
 /// the kernel that it does not know become the environment of the first program.
 fn run(words: &str, tests: &[&str]) -> String {
-    let kernel = kernel::kernel(&MODULES);
+    let kernel = unpacked(&MODULES);
     let folder = tempfile::TempDir::new().unwrap();
     let initramfs = folder.path().join("initramfs");
     std::fs::write(&initramfs, files(&kernel, tests).finish()).unwrap();
@@ -102,9 +110,9 @@ fn files(kernel: &kernel::Kernel, tests: &[&str]) -> Archive {
     for name in ["passwd", "group", "shadow"] {
         files.file(&Path::new("etc").join(name), 0o644, b"root:x:0:0::/root:/bin/sh\n");
     }
-    files.copy(Path::new("/bin/busybox"));
+    files.copy_to(Path::new("/bin/busybox"), Path::new("/bin/busybox")).unwrap();
     for module in &kernel.modules {
-        files.copy_to(module, &Path::new("modules").join(module.file_name().unwrap()));
+        files.copy_to(module, &Path::new("modules").join(module.file_name().unwrap())).unwrap();
     }
     for program in [Path::new(env!("CARGO_BIN_EXE_bailey-jail")), &std::env::current_exe().unwrap()] {
         add_program(&mut files, program);
@@ -113,9 +121,9 @@ fn files(kernel: &kernel::Kernel, tests: &[&str]) -> Archive {
     for program in ["/usr/bin/setpriv", "/usr/bin/unshare", "/usr/sbin/mkfs.ext4"] {
         add_program(&mut files, Path::new(program));
     }
-    files.copy_to(&fixture().guest, Path::new("fixture/guest"));
-    files.copy_to(&fixture().image, Path::new("fixture/image"));
-    files.copy_to(&fixture().program.image, Path::new("fixture/program"));
+    files.copy_to(&fixture().guest, Path::new("fixture/guest")).unwrap();
+    files.copy_to(&fixture().image, Path::new("fixture/image")).unwrap();
+    files.copy_to(&fixture().program.image, Path::new("fixture/program")).unwrap();
     files.file(Path::new("init"), 0o755, INIT.as_bytes());
     files.file(Path::new("tests"), 0o644, script(kernel, tests).as_bytes());
     files
@@ -123,9 +131,9 @@ fn files(kernel: &kernel::Kernel, tests: &[&str]) -> Archive {
 
 /// A program of the host with the libraries that it loads.
 fn add_program(files: &mut Archive, path: &Path) {
-    files.copy(path);
-    for library in libraries(path) {
-        files.copy(&library);
+    files.copy_to(path, path).unwrap();
+    for library in libraries(path).unwrap() {
+        files.copy_to(&library, &library).unwrap();
     }
 }
 

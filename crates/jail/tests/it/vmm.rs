@@ -18,7 +18,7 @@ use tempfile::TempDir;
 
 use crate::harness::{Jail, config, image_of, launch_op, run, share};
 use crate::machine::archive::Archive;
-use crate::machine::kernel;
+use crate::machine::unpacked;
 use crate::residue::{groups, ledger};
 
 const MIB: u64 = 1024 * 1024;
@@ -51,10 +51,10 @@ fn image() -> &'static TemplateImage {
             fs::create_dir_all(to.parent().unwrap()).unwrap();
             fs::copy(&path, to).unwrap_or_else(|error| panic!("{path}: {error}"));
         }
-        fs::copy(kernel::kernel(&[]).image, root.join("kernel")).unwrap();
+        fs::copy(unpacked(&[]).image, root.join("kernel")).unwrap();
         let mut files = Archive::default();
         ["dev", "proc"].into_iter().for_each(|name| files.folder(Path::new(name)));
-        files.copy(Path::new("/bin/busybox"));
+        files.copy_to(Path::new("/bin/busybox"), Path::new("/bin/busybox")).unwrap();
         files.file(Path::new("init"), 0o755, INIT.as_bytes());
         fs::write(root.join("initramfs"), files.finish()).unwrap();
         let image = folder.path().join("image");

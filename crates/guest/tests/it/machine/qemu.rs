@@ -14,7 +14,7 @@ use http_body_util::Empty;
 use tempfile::TempDir;
 
 use super::archive::{Archive, libraries};
-use super::kernel::kernel;
+use super::kernel::Package;
 use crate::guest::{Client, binary};
 
 /// In an order in which they load.
@@ -163,18 +163,19 @@ fn drive(command: &mut Command, name: &str, image: &Path, options: &str) {
 fn files() -> &'static Files {
     static FILES: OnceLock<Files> = OnceLock::new();
     FILES.get_or_init(|| {
-        let kernel = kernel(&MODULES);
+        let shelf = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let kernel = Package::newest().and_then(|package| package.unpack(shelf, &MODULES)).unwrap();
         let folder = TempDir::new().unwrap();
         let guest = PathBuf::from(binary());
         let mut archive = Archive::default();
-        archive.copy_to(&guest, Path::new("init"));
-        for library in libraries(&guest) {
-            archive.copy(&library);
+        archive.copy_to(&guest, Path::new("init")).unwrap();
+        for library in libraries(&guest).unwrap() {
+            archive.copy_to(&library, &library).unwrap();
         }
         let mut list = String::new();
         for module in &kernel.modules {
             let name = module.file_name().unwrap().to_str().unwrap();
-            archive.copy_to(module, &Path::new("modules").join(name));
+            archive.copy_to(module, &Path::new("modules").join(name)).unwrap();
             list += &format!("{name}\n");
         }
         archive.file(Path::new("modules/list"), 0o644, list.as_bytes());
@@ -211,7 +212,7 @@ fn make_template(root: &Path, image: &Path, guest: &Path) {
         std::os::unix::fs::symlink("busybox", root.join("bin").join(applet)).unwrap();
     }
     copy(Path::new("/bin/bash"), Path::new("/bin/bash"));
-    for library in libraries(Path::new("/bin/bash")).into_iter().chain(libraries(guest)) {
+    for library in libraries(Path::new("/bin/bash")).unwrap().into_iter().chain(libraries(guest).unwrap()) {
         copy(&library, &library);
     }
     copy(guest, Path::new("/run/bailey/agent"));

@@ -1,6 +1,8 @@
-//! An initramfs in the kernel's `newc` format.
+//! An initramfs in the kernel's `newc` format. Tests of other crates include this file.
 
 use std::collections::BTreeSet;
+use std::io;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,27 +24,26 @@ impl Archive {
         if path.as_os_str().is_empty() || self.known.contains(path) {
             return;
         }
-        self.folder(path.parent().unwrap());
+        self.folder(path.parent().unwrap_or(Path::new("")));
         self.entry(path, FOLDER, &[]);
     }
 
     pub(crate) fn file(&mut self, path: &Path, mode: u32, content: &[u8]) {
         let path = path.strip_prefix("/").unwrap_or(path);
         if !self.known.contains(path) {
-            self.folder(path.parent().unwrap());
+            self.folder(path.parent().unwrap_or(Path::new("")));
             self.entry(path, FILE | mode, content);
         }
     }
 
     /// A file of the host.
-    pub(crate) fn copy_to(&mut self, from: &Path, to: &Path) {
-        let mode = std::fs::metadata(from).unwrap_or_else(|error| panic!("{}: {error}", from.display())).permissions();
-        self.file(to, mode.mode() & 0o777, &std::fs::read(from).unwrap());
-    }
-
-    /// A file of the host, in the same place.
-    pub(crate) fn copy(&mut self, path: &Path) {
-        self.copy_to(path, path);
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn copy_to(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        let mode = std::fs::metadata(from)?.permissions().mode();
+        self.file(to, mode & 0o777, &std::fs::read(from)?);
+        Ok(())
     }
 
     pub(crate) fn finish(mut self) -> Vec<u8> {
@@ -51,7 +52,7 @@ impl Archive {
     }
 
     fn entry(&mut self, path: &Path, mode: u32, content: &[u8]) {
-        let name = path.to_str().unwrap();
+        let name = path.as_os_str().as_bytes();
         let number = self.known.len() + 1;
         // Number, mode, owner, group, links, time, size, device, device of a node, length of the name, checksum.
         let fields = [number, mode as usize, 0, 0, 1, 0, content.len(), 0, 0, 0, 0, name.len() + 1, 0];
@@ -59,7 +60,7 @@ impl Archive {
         for field in fields {
             self.bytes.extend_from_slice(format!("{field:08x}").as_bytes());
         }
-        self.bytes.extend_from_slice(name.as_bytes());
+        self.bytes.extend_from_slice(name);
         self.bytes.push(0);
         self.pad();
         self.bytes.extend_from_slice(content);
@@ -73,8 +74,11 @@ impl Archive {
 }
 
 /// What a program of the host loads; nothing for a static one.
-pub(crate) fn libraries(program: &Path) -> Vec<PathBuf> {
-    let output = Command::new("ldd").arg(program).output().unwrap();
-    let listing = String::from_utf8(output.stdout).unwrap();
-    listing.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect()
+///
+/// # Errors
+/// When nobody can tell.
+pub(crate) fn libraries(program: &Path) -> io::Result<Vec<PathBuf>> {
+    let output = Command::new("ldd").arg(program).output()?;
+    let listing = String::from_utf8_lossy(&output.stdout).into_owned();
+    Ok(listing.split_whitespace().filter(|word| word.starts_with('/')).map(PathBuf::from).collect())
 }
