@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A parked machine knows no tenant and may be saved, and started any number of times as a copy. Its root is the
-//! template under a writable layer that the claim throws away, with whatever was done to warm the machine up. The
+//! template under a writable layer that the claim throws away, with whatever was done to warm the machine up
+//! (`POST /warm`, as often as wanted while it is parked). The
 //! claim makes the copy a machine of its own, and gives it limits and a fresh root over the scratch space; slices come
 //! over the stream and go back as changes. No way leads back: a failed machine can only be ended.
 //!
@@ -31,6 +32,7 @@ mod root;
 mod scratch;
 pub mod slice;
 pub mod stop;
+pub mod warm;
 
 /// A step of what the machine does by itself failed.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -61,6 +63,8 @@ impl<T> Step<T> for Result<T, Errno> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Parked,
+    /// For as long as commands warm it up; parked again after that.
+    Warming,
     Claimed,
     Ready,
     Stopped,

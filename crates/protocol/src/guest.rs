@@ -6,8 +6,9 @@
 //! `/health`, `/metrics`, `/envs`), and `POST /init` with an [`InitRequest`], which only the node may reach.
 //!
 //! A guest that is the first program of a machine of its own, where no jail mounts anything from outside, is told and
-//! asked more: `POST /claim` with a [`MachineClaim`], then one `slice` stream for each mount, then `/init`; at the end
-//! `POST /stop`, answered by [`StopFacts`](crate::jail::StopFacts), then one `collect` stream for each writable mount.
+//! asked more: `POST /warm` with a [`MachineWarm`] while nobody has it, `POST /claim` with a [`MachineClaim`], then one
+//! `slice` stream for each mount, then `/init`; at the end `POST /stop`, answered by
+//! [`StopFacts`](crate::jail::StopFacts), then one `collect` stream for each writable mount.
 
 use std::collections::BTreeMap;
 
@@ -37,6 +38,9 @@ pub const SUDO_SOCKET: &str = "/run/bailey/sudo.sock";
 pub const MAX_STREAM_HEADER: usize = 32;
 /// Name of the virtio-serial port that carries the stream into a machine.
 pub const PORT_NAME: &str = "bailey";
+/// What a parked machine says on its console each time that the node has gone: it waits for the next one, and a copy that
+/// is made of it from here on begins a conversation of its own.
+pub const WAITING: &str = "bailey-guest: parked, and waits for the node";
 /// Fewest random bytes in a [`MachineClaim`].
 pub const MIN_ENTROPY: usize = 64;
 /// Where the jail mounts the agent's own binary, inside the sandbox; the shim links there.
@@ -118,6 +122,16 @@ pub struct MachineClaim {
     pub limits: Limits,
     /// Where slices will be, in the order of their numbers.
     pub mounts: Vec<CageMount>,
+}
+
+/// Body of `POST /warm`, any number of times before the claim: runs commands, one after the other, as the user that code
+/// runs as, so that what they load and translate is there for whoever claims the machine, or a copy of it. Their
+/// processes are killed, and the claim throws away what they wrote. Answered once all have ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MachineWarm {
+    /// Programs, each with its arguments, looked for as an exec's are. One that ends otherwise than with 0 is a failure.
+    pub commands: Vec<Vec<String>>,
 }
 
 /// Answer to `POST /claim`.

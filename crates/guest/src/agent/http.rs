@@ -53,6 +53,9 @@ async fn answer(agent: &Rc<Agent>, request: Request<Incoming>) -> Answer {
         (&Method::POST, "/claim") => {
             return machine::claim::claim(agent, body).await.unwrap_or_else(RpcError::into_answer);
         }
+        (&Method::POST, "/warm") => {
+            return machine::warm::warm(agent, body).await.unwrap_or_else(RpcError::into_answer);
+        }
         (&Method::POST, "/stop") => return machine::stop::stop(agent).await.unwrap_or_else(RpcError::into_answer),
         _ => {}
     }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use anyhow::Context;
-use bailey_protocol::guest::{MAX_STREAM_HEADER, StreamTarget};
+use bailey_protocol::guest::{MAX_STREAM_HEADER, StreamTarget, WAITING};
 use bailey_protocol::limits::{MAX_STREAMS, STREAM_WINDOW};
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -28,7 +28,11 @@ pub(super) async fn serve_all(agent: &Rc<Agent>, mut stream: Duplex) -> anyhow::
     loop {
         let served = serve(agent, &mut stream).await;
         match &agent.machine {
-            Some(machine) if machine.waits_for_the_node() => stream.peer().await,
+            Some(machine) if machine.waits_for_the_node() => {
+                // On the console.
+                eprintln!("{WAITING}");
+                stream.peer().await;
+            }
             _ => return served,
         }
     }

@@ -26,8 +26,8 @@ use super::input::Input;
 use super::output::{Channel, Feed, Source, Terminal, pump};
 use super::registry::{Exec, Exit};
 use super::service::{ProcessConfig, PtySize};
-use crate::agent::Agent;
 use crate::agent::connect::{Code, RpcError, end_of_stream, envelope, invalid};
+use crate::agent::{Agent, Settings};
 use crate::descriptor::watch;
 use crate::machine::Machine;
 
@@ -153,6 +153,7 @@ fn fork(agent: &Agent, spec: &StartSpec, plumbing: &Plumbing, group: &Group) -> 
     let folder = crate::files::path::resolve(folder.unwrap_or("~"), spec.user)?;
     launch(
         agent,
+        settings,
         &Launch {
             programs: &programs,
             arguments: arguments.collect(),
@@ -191,11 +192,10 @@ pub struct Launch<'a> {
 ///
 /// # Errors
 /// When sizes are over their limits, the user may not start anything, or the fork fails.
-pub fn launch(agent: &Agent, launch: &Launch<'_>) -> Result<Child, RpcError> {
+pub fn launch(agent: &Agent, settings: &Settings, launch: &Launch<'_>) -> Result<Child, RpcError> {
     if agent.machine.as_ref().is_some_and(Machine::is_stopped) {
         return Err(RpcError::new(Code::FailedPrecondition, "the sandbox is stopped"));
     }
-    let settings = agent.settings.get().ok_or_else(|| invalid("the sandbox is not initialised"))?;
     let bytes: usize = launch.arguments.iter().chain(&launch.environment).map(|text| text.len() + 1).sum();
     if launch.arguments.len() > MAX_ARGS || bytes > 2 * MAX_ARGS_BYTES {
         let message = format!("a command may have {MAX_ARGS} arguments and {MAX_ARGS_BYTES} bytes");

@@ -141,10 +141,12 @@ async fn run(
     }
     let program = request.arguments.first().and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default();
     let programs: Vec<CString> = environment::candidates(program, None)?;
+    let settings = agent.settings.get().ok_or_else(|| invalid("the sandbox is not initialised"))?;
     let group = make_group(agent, stream)?;
     let [stdin, stdout, stderr, folder] = &descriptors;
     let child = launch(
         agent,
+        settings,
         &Launch {
             programs: &programs,
             arguments: request.arguments.clone(),

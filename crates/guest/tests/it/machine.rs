@@ -1,8 +1,8 @@
 //! The guest as the first program of a machine of its own, driven as the node drives it.
 
-#[path = "../../../jail/tests/it/machine/archive.rs"]
+#[path = "../../../bailey/src/template/machine/archive.rs"]
 mod archive;
-#[path = "../../../jail/tests/it/machine/kernel.rs"]
+#[path = "../../../bailey/src/template/machine/kernel.rs"]
 mod kernel;
 mod node;
 mod qemu;
@@ -113,7 +113,7 @@ async fn m01_a_claim_makes_it_a_machine_of_its_own() {
     let told = machine.shell("hostname; cat /etc/machine-id /proc/sys/kernel/random/boot_id; date +%s").await.text();
     let lines: Vec<&str> = told.lines().collect();
     assert_eq!(lines[..3], ["claimed", MACHINE_ID, BOOT_ID], "{told}");
-    let day_ahead = lines[3].parse::<u64>().unwrap() - (now_ns() + 86_400_000_000_000) / 1_000_000_000;
+    let day_ahead = lines[3].parse::<u64>().unwrap().abs_diff((now_ns() + 86_400_000_000_000) / 1_000_000_000);
     assert!(day_ahead <= 1, "the clock is {day_ahead} s off");
     let drawn = machine.shell("cat /proc/sys/kernel/random/uuid; od -An -tx1 -N16 /dev/urandom").await.text();
     let again = machine.shell("cat /proc/sys/kernel/random/uuid; od -An -tx1 -N16 /dev/urandom").await.text();
@@ -313,4 +313,29 @@ async fn a_claimed_machine_ends_with_its_stream() {
     machine.prepare(limits(), &TREE).await;
     machine.hang_up();
     tokio::time::timeout(Duration::from_secs(20), machine.ended()).await.expect("the machine goes on");
+}
+
+#[tokio::test]
+async fn what_warms_a_machine_up_leaves_nothing_and_is_refused_once_it_is_claimed() {
+    let machine = Machine::boot().await;
+    let warm = async |commands: &[&[&str]]| machine.call("/warm", &json!({ "commands": commands })).await;
+    let script = "echo old > /home/user/old; echo old > /tmp/old; sleep 1000 & id -u > /tmp/who";
+    let (status, answer) =
+        warm(&[&["true"], &["sh", "-c", script], &["sh", "-c", "test $(cat /tmp/who) = 1000"]]).await;
+    assert_eq!(status, 200, "{answer}");
+    for (commands, said) in [
+        (&[&["false"][..]][..], "it exited with 1"),
+        (&[&["sh", "-c", "kill -9 $$"]], "ended by signal 9"),
+        (&[&["no-such-program"]], "no-such-program"),
+        (&[&[]], "none of them empty"),
+    ] {
+        let (status, answer) = warm(commands).await;
+        assert!(status >= 400 && answer.to_string().contains(said), "{said}: {status} {answer}");
+    }
+    // A failure is told, and harms nothing.
+    machine.prepare(limits(), &TREE).await;
+    let left = machine.shell("ls /home/user /tmp; ps -o args | grep -c '[s]leep 1000'").await;
+    assert_eq!(left.text(), "/home/user:\n\n/tmp:\n0\n", "{left:?}");
+    let (status, answer) = warm(&[&["true"]]).await;
+    assert_eq!(status, 400, "after the claim: {answer}");
 }
