@@ -4,7 +4,7 @@
 //! events are passed over, and anything else that is not as it should be ends the conversation. Deadlines are the
 //! caller's.
 
-use bailey_protocol::guest::{InitRequest, InitResponse, MachineClaim, MachineClaimed, StreamTarget};
+use bailey_protocol::guest::{InitRequest, InitResponse, MachineClaim, MachineClaimed, MachineWarm, StreamTarget};
 use bailey_protocol::jail::StopFacts;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, Uri, header};
@@ -141,6 +141,15 @@ impl Agent {
     /// As for a claim.
     pub async fn stop(&mut self) -> Result<StopFacts, AgentError> {
         self.order("/stop", &serde_json::json!({})).await
+    }
+
+    /// Has a machine that nobody has claimed run commands, for what they leave in its memory.
+    ///
+    /// # Errors
+    /// When one of them fails, or the guest is broken.
+    pub async fn warm(&mut self, commands: &[Vec<String>]) -> Result<(), AgentError> {
+        let request = MachineWarm { commands: commands.to_vec() };
+        self.order::<serde::de::IgnoredAny>("/warm", &request).await.map(drop)
     }
 
     /// One request with a small answer.

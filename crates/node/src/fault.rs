@@ -88,6 +88,7 @@ pub(crate) fn of_wall(cause: &WallError, step: &str) -> NodeFault {
         | WallError::Guest { .. }
         | WallError::Slice { .. }
         | WallError::Unreadable { .. }
+        | WallError::Monitor(_)
         | WallError::Chance(_) => JailFaultKind::Internal,
     };
     match kind {

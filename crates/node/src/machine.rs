@@ -50,13 +50,16 @@ impl Machine {
     /// # Errors
     /// When the agent does not; the sandbox is then destroyed.
     pub async fn up(parked: Parked, within: Duration, tasks: &Tasks) -> Result<Self, MachineError> {
-        let Parked { hold, template, fences, stream, death } = parked;
+        let Parked { hold, template, fences, stream, death, warm } = parked;
         #[expect(deprecated, reason = "sound for an `OwnedFd`; the successor is unsafe for the sake of other types")]
         let death = AsyncFd::with_interest(death, Interest::READABLE).map_err(MachineError::Watch)?;
         let transport = Arc::new(Transport::start(stream, tasks));
         let ready = async {
             let mut agent = Agent::connect(&transport, tasks).await?;
             agent.health().await?;
+            if !warm.is_empty() {
+                agent.warm(&warm).await?;
+            }
             Ok(agent)
         };
         let agent = timeout(within, ready).await.map_err(|_elapsed| MachineError::Silent)?;

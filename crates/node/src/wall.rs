@@ -27,6 +27,7 @@ use crate::transport::Transport;
 
 pub mod container;
 pub mod jailed;
+pub mod microvm;
 pub mod streamed;
 
 /// A future behind the seam.
@@ -92,6 +93,8 @@ pub struct Parked {
     pub stream: UnixStream,
     /// Becomes readable when the sandbox is dead.
     pub death: OwnedFd,
+    /// What its guest has to run before it counts: the first program of a machine is slow.
+    pub warm: Vec<Vec<String>>,
 }
 
 /// A sandbox in use, as its wall gets at it.
@@ -166,6 +169,9 @@ pub enum WallError {
         #[source]
         cause: std::io::Error,
     },
+    /// A machine's monitor did not do its part.
+    #[error("the monitor of a machine failed")]
+    Monitor(#[source] microvm::QmpError),
     /// The limits cannot be had behind this wall.
     #[error("this wall cannot: {0}")]
     Unable(&'static str),

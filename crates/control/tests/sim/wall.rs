@@ -98,7 +98,14 @@ impl Wall for SimWall {
             let state = Sandbox { guest, life: Some(life.into()), claimed: None, asked };
             assert!(lock(&self.sandboxes).insert(sandbox.clone(), state).is_none(), "an id was used twice");
             let hold = Hold::new(sandbox, Arc::clone(&self) as Arc<dyn Wall>, self.tasks.clone());
-            Ok(Parked { hold, template, fences: vec!["none".to_owned()], stream, death: death.into() })
+            Ok(Parked {
+                hold,
+                template,
+                fences: vec!["none".to_owned()],
+                stream,
+                death: death.into(),
+                warm: Vec::new(),
+            })
         })
     }
 

@@ -45,7 +45,7 @@ impl ContainerWall {
         let stream = StdUnixStream::from(stream);
         stream.set_nonblocking(true).map_err(WallError::Descriptor)?;
         let stream = UnixStream::from_std(stream).map_err(WallError::Descriptor)?;
-        Ok(Parked { hold, template, fences, stream, death })
+        Ok(Parked { hold, template, fences, stream, death, warm: Vec::new() })
     }
 }
 

@@ -177,7 +177,8 @@ fn machine_claim(origin: Origin, limits: Limits, mounts: &[ClaimMount]) -> Machi
         generation: GENERATION,
         now_ns,
         entropy: STANDARD.encode(entropy),
-        hostname: "sandbox".to_owned(),
+        // No two machines have one name, so that what is derived from it differs too.
+        hostname: format!("sandbox-{}", part(0, 12)),
         machine_id: part(0, 32).to_owned(),
         boot_id,
         limits,

@@ -130,7 +130,14 @@ impl Wall for FakeWall {
             let state = Sandbox { guest: guest.abort_handle(), life: Some(life.into()) };
             assert!(self.sandboxes.lock().unwrap().insert(sandbox.clone(), state).is_none(), "an id was used twice");
             let hold = Hold::new(sandbox, Arc::clone(&self) as Arc<dyn Wall>, self.tasks.clone());
-            Ok(Parked { hold, template, fences: vec!["fake".to_owned()], stream, death: death.into() })
+            Ok(Parked {
+                hold,
+                template,
+                fences: vec!["fake".to_owned()],
+                stream,
+                death: death.into(),
+                warm: Vec::new(),
+            })
         })
     }
 

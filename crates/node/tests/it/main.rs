@@ -6,6 +6,7 @@ mod fake_wall;
 mod git;
 mod guest;
 mod hostile_guest;
+mod machines;
 mod pool;
 mod real;
 mod run;

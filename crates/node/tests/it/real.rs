@@ -80,6 +80,11 @@ impl Host {
 
 /// A jail on a data folder, the node's end of its socket, and the template that its cages start from.
 pub(crate) fn jail(data: &Path) -> (OwnedFd, Child, TemplateDigest) {
+    jail_with(data, Vec::new())
+}
+
+/// The same, which has these images too.
+pub(crate) fn jail_with(data: &Path, images: Vec<TemplateImage>) -> (OwnedFd, Child, TemplateDigest) {
     let (guest, jail) = (binary("bailey-guest"), binary("bailey-jail"));
     let template = template();
     let digest = template.digest.clone();
@@ -88,7 +93,7 @@ pub(crate) fn jail(data: &Path) -> (OwnedFd, Child, TemplateDigest) {
         guest_sha256: sha256(&guest),
         guest_binary: guest,
         templates: vec![template],
-        images: Vec::new(),
+        images,
         large_disks: None,
         server: None,
     };
@@ -127,8 +132,13 @@ fn binary(name: &str) -> PathBuf {
     path
 }
 
+/// Where images are.
+pub(crate) fn cache() -> PathBuf {
+    setting("BAILEY_CACHE").unwrap_or_else(|| "/var/cache/bailey".into())
+}
+
 fn template() -> TemplateImage {
-    let cache = setting("BAILEY_CACHE").unwrap_or_else(|| "/var/cache/bailey".into()).join("templates");
+    let cache = cache().join("templates");
     let manifest = std::fs::read(cache.join("base.json")).expect("no template: run `bailey template prepare`");
     let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
     let digest: TemplateDigest = manifest["digest"].as_str().unwrap().parse().unwrap();
