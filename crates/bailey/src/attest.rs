@@ -33,7 +33,7 @@ use tokio::time::Instant;
 use crate::cli::AttestArgs;
 use crate::doctor::facts::HostFacts;
 use crate::serve::Binaries;
-use crate::stand::{self, Stand};
+use crate::stand::{self, Behind, Stand};
 use crate::template::{self, Template};
 use crate::terminal::{Paint, note};
 use crate::verb::VerbError;
@@ -139,7 +139,7 @@ fn attack(
         world.end().await?;
         Ok((rows, started, ledger, stand.folder.clone()))
     };
-    let ((mut rows, started, ledger, folder), ended) = stand::on(binaries, template, wall, work)?;
+    let ((mut rows, started, ledger, folder), ended) = stand::on(binaries, template, Behind::Plain(wall), work)?;
     let begin = Instant::now();
     let verdict = match host::left_behind(&ledger, &folder) {
         Ok(left) if !left.is_empty() => Verdict::Broken(left.join("; ")),

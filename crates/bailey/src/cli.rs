@@ -368,13 +368,15 @@ pub(crate) struct TemplateArgs {
 pub(crate) enum PreparedWall {
     /// QEMU, a kernel for the guest, and the template, in one image
     Microvm,
+    /// The host's `runsc` and the template, in one image
+    Gvisor,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TemplateVerb {
     /// Build `base` unless the cache holds it, and what a wall makes of it (root)
     Prepare {
-        /// Also build what this wall takes: `microvm`
+        /// Also build what this wall takes: `gvisor`, `microvm`
         #[arg(long, value_name = "WALL")]
         wall: Option<PreparedWall>,
         /// Template cache [BAILEY_CACHE, then /var/cache/bailey]

@@ -5,10 +5,12 @@ mod identity;
 pub(crate) mod policies;
 mod serve;
 mod storage;
+mod walls;
 
 use std::path::PathBuf;
 
 pub(crate) use self::serve::{ServeConfig, ServerConfig};
+pub(crate) use self::walls::GvisorServed;
 pub(crate) use client::{ClientConfig, SERVER_FLAG, TOKEN_FLAG};
 
 const DEFAULT_DATA: &str = "/var/lib/bailey";

@@ -10,10 +10,13 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use bailey_control::clock::Clock;
 use bailey_protocol::wall::WallKind;
 use serde::Serialize;
 
 use crate::serve::Binaries;
+use crate::template::TemplateError;
+use crate::template::sentry::{self, Runsc};
 use crate::terminal::Paint;
 use crate::verb::VerbError;
 use crate::{config, template, terminal};
@@ -34,13 +37,18 @@ struct WallReport {
     usable: bool,
     /// `None` where the wall has no machine to accelerate.
     accelerated: Option<bool>,
-    version: &'static str,
+    version: String,
     /// From an empty host to a finished `true`, in milliseconds.
     proof_ms: Option<u64>,
     /// Why it is not usable; else how it was proved.
     reason: String,
     /// Fences that the proof had.
     fences: Vec<String>,
+    /// The command that mends it, where one does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mend: Option<String>,
+    /// What is not as it should be although it works.
+    warnings: Vec<String>,
 }
 
 /// What a boot showed.
@@ -49,41 +57,68 @@ pub(crate) struct Proof {
     fences: Vec<String>,
 }
 
-/// Exit code 0 if a wall is usable.
+/// Exit code 0 if the wall that runs have by default is usable.
 pub(crate) fn carry_out(cache: Option<std::path::PathBuf>, json: bool) -> Result<ExitCode, VerbError> {
     let host = HostFacts::read();
     let missing = host.missing();
-    let outcome = if missing.is_empty() {
-        prove(&config::cache(cache)?).map_err(|error| format!("{error:#}"))
+    let cache = config::cache(cache)?;
+    let runsc = Runsc::find(None);
+    let (container, gvisor) = if missing.is_empty() {
+        prove(&cache, runsc.as_ref())
     } else {
-        Err(format!("missing: {}", missing.join("; ")))
+        let lacking = format!("missing: {}", missing.join("; "));
+        (Err(lacking.clone()), Err(lacking))
     };
-    let report = Report { walls: vec![container(outcome)], host, missing };
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    let container = WallReport::new(WallKind::Container, version, container, "ran `true` in a cage");
+    let version = runsc.as_ref().map_or_else(|_missing| String::new(), |runsc| runsc.version.clone());
+    let aged = sentry::aged(&version, Clock::system().now_ms());
+    let mut gvisor = WallReport::new(WallKind::Gvisor, version, gvisor, "ran `true` on runsc's kernel, in a cage");
+    gvisor.mend = runsc.is_err().then(|| "apt-get install runsc".to_owned());
+    gvisor.warnings.extend(aged);
+    let report = Report { walls: vec![container, gvisor], host, missing };
     if json {
         terminal::json(&report)?;
     } else {
         print(&report)?;
     }
-    let usable = report.walls.iter().any(|wall| wall.usable);
+    let usable = report.walls.iter().any(|wall| wall.name == WallKind::Container && wall.usable);
     Ok(if usable { ExitCode::SUCCESS } else { ExitCode::from(crate::exit::FAILED) })
 }
 
-fn prove(cache: &Path) -> anyhow::Result<Proof> {
-    let binaries = Binaries::find()?;
-    let template = template::ensure(cache)?;
-    boot::container(&binaries, &template)
+/// Tries both walls. What goes wrong with one is no reason against the other, as far as it can be had without.
+fn prove(cache: &Path, runsc: Result<&Runsc, &TemplateError>) -> (Result<Proof, String>, Result<Proof, String>) {
+    let outcomes = || -> anyhow::Result<_> {
+        let binaries = Binaries::find()?;
+        let template = template::ensure(cache)?;
+        let sentry = match runsc {
+            Ok(runsc) => sentry::ensure(cache, &template, &binaries.guest, runsc).map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        let (container, gvisor) = boot::walls(&binaries, &template, sentry.as_ref().ok())?;
+        let why = |error: anyhow::Error| format!("{error:#}");
+        let gvisor = match (sentry, gvisor) {
+            (Err(error), _) => Err(error),
+            (Ok(_), Some(outcome)) => outcome.map_err(why),
+            (Ok(_), None) => Err("it was not tried".to_owned()),
+        };
+        Ok((container.map_err(why), gvisor))
+    };
+    outcomes().unwrap_or_else(|error| (Err(format!("{error:#}")), Err(format!("{error:#}"))))
 }
 
-fn container(outcome: Result<Proof, String>) -> WallReport {
-    let (usable, proof_ms, reason, fences) = match outcome {
-        Ok(Proof { took, fences }) => {
-            let took = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
-            (true, Some(took), "ran `true` in a cage".to_owned(), fences)
-        }
-        Err(reason) => (false, None, reason, Vec::new()),
-    };
-    let version = env!("CARGO_PKG_VERSION");
-    WallReport { name: WallKind::Container, usable, accelerated: None, version, proof_ms, reason, fences }
+impl WallReport {
+    fn new(name: WallKind, version: String, outcome: Result<Proof, String>, proved: &str) -> Self {
+        let (usable, proof_ms, reason, fences) = match outcome {
+            Ok(Proof { took, fences }) => {
+                let took = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+                (true, Some(took), proved.to_owned(), fences)
+            }
+            Err(reason) => (false, None, reason, Vec::new()),
+        };
+        let (mend, warnings) = (None, Vec::new());
+        Self { name, usable, accelerated: None, version, proof_ms, reason, fences, mend, warnings }
+    }
 }
 
 fn print(report: &Report) -> std::io::Result<()> {
@@ -92,6 +127,12 @@ fn print(report: &Report) -> std::io::Result<()> {
         let state = if wall.usable { paint.green("usable") } else { paint.red("not usable") };
         let took = wall.proof_ms.map(|ms| format!(" in {ms} ms")).unwrap_or_default();
         terminal::line(&format!("{} {}: {state}, {}{took}", wall.name, wall.version, wall.reason))?;
+        for warning in &wall.warnings {
+            terminal::line(&format!("  {} {warning}", paint.red("warning:")))?;
+        }
+        if let Some(mend) = &wall.mend {
+            terminal::line(&format!("  mend it with `{mend}`"))?;
+        }
         if !wall.fences.is_empty() {
             terminal::line(&paint.dim(&format!("  fences: {}", wall.fences.join(", "))))?;
         }

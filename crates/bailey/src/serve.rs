@@ -4,6 +4,7 @@ mod binaries;
 pub(crate) mod handover;
 pub(crate) mod host;
 pub(crate) mod launch;
+pub(crate) mod machines;
 mod policies;
 pub(crate) mod supervised;
 

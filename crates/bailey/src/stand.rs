@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bailey_control::clock::{Clock, Rng};
-use bailey_node::{Deadlines, Node, NodeConfig};
+use bailey_node::wall::gvisor::GvisorConfig;
+use bailey_node::{Deadlines, Machines, Node, NodeConfig};
 use bailey_protocol::id::{RunId, SandboxId, TemplateDigest, TemplateName};
 use bailey_protocol::jail::{SupervisorConfig, TemplateImage, server_fd};
 use bailey_protocol::limits::Limits;
@@ -18,7 +19,8 @@ use bailey_protocol::wall::WallKind;
 use bailey_tree::Trees;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use crate::serve::{Binaries, handover};
+use crate::serve::{Binaries, handover, machines};
+use crate::template::sentry::Sentry;
 use crate::template::{self, Template};
 use crate::verb::Interrupts;
 
@@ -62,23 +64,50 @@ impl Stand {
     }
 }
 
+/// The wall of a stand, and what it takes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Behind<'a> {
+    /// Nothing beside the template.
+    Plain(WallKind),
+    /// gVisor.
+    Sentry(&'a Sentry),
+}
+
+impl<'a> Behind<'a> {
+    fn wall(self) -> WallKind {
+        match self {
+            Self::Plain(wall) => wall,
+            Self::Sentry(_) => WallKind::Gvisor,
+        }
+    }
+
+    fn sentry(self) -> Option<&'a Sentry> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Sentry(sentry) => Some(sentry),
+        }
+    }
+}
+
 /// Starts a jail and a node, does `work`, and ends both. How the jail ended says whether it could clean up.
 pub(crate) fn on<T>(
     binaries: &Binaries,
     template: &Template,
-    wall: WallKind,
+    behind: Behind<'_>,
     work: impl AsyncFnOnce(&Stand) -> anyhow::Result<T>,
 ) -> anyhow::Result<(T, ExitStatus)> {
     // What goes wrong below is explained by warnings, on standard error.
     let level = tracing::Level::WARN;
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).with_max_level(level).init();
+    let logged = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(false).with_max_level(level);
+    // The second stand of a process logs where the first one did.
+    let _already = logged.try_init();
     let data = tempfile::tempdir().context("make a temporary data folder")?;
     let supervisor = SupervisorConfig {
         data: data.path().join("data"),
         guest_binary: binaries.guest.clone(),
         guest_sha256: binaries.guest_sha256.clone(),
         templates: vec![TemplateImage { digest: template.digest.clone(), image: template.image.clone() }],
-        images: Vec::new(),
+        images: behind.sentry().map(Sentry::as_image).into_iter().collect(),
         large_disks: None,
         server: None,
     };
@@ -86,7 +115,7 @@ pub(crate) fn on<T>(
     let pid = jail.id();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let done = runtime.block_on(async {
-        let stand = start_node(socket, pid, &template.digest, data.path(), wall)?;
+        let stand = start_node(socket, pid, &template.digest, data.path(), behind)?;
         let mut interrupts = Interrupts::listen()?;
         // Given up in an orderly way: whatever was made for it goes as at its end.
         let done = tokio::select! {
@@ -129,7 +158,7 @@ fn start_node(
     jail: u32,
     digest: &TemplateDigest,
     data: &Path,
-    wall: WallKind,
+    behind: Behind<'_>,
 ) -> anyhow::Result<Stand> {
     let (clock, rng) = (Clock::system(), Rng::system());
     let base: TemplateName = template::NAME.parse()?;
@@ -138,6 +167,11 @@ fn start_node(
         let (clock, rng) = (clock.clone(), rng.clone());
         move || SandboxId::mint(clock.now_ms(), rng.bytes().unwrap_or_default())
     };
+    let gvisor = behind.sentry().map(|sentry| GvisorConfig {
+        images: [(digest.clone(), sentry.digest.clone())].into(),
+        version: sentry.version.clone(),
+        parked: 0,
+    });
     let node = Node::start(
         socket,
         NodeConfig {
@@ -147,6 +181,7 @@ fn start_node(
             checkout_bytes: CHECKOUT_BYTES,
             templates: BTreeMap::from([(base.clone(), digest.clone())]),
             parked: 0,
+            machines: Machines { origins: machines::origins(&clock, &rng), gvisor },
             limits: Limits::default(),
             large_disks: None,
             ceiling: Limits { timeout_ms: LONGEST_MS, ..Limits::default() },
@@ -154,5 +189,5 @@ fn start_node(
             mint: Arc::new(mint),
         },
     )?;
-    Ok(Stand { node, trees, jail, folder: data.to_owned(), wall, base, clock, rng })
+    Ok(Stand { node, trees, jail, folder: data.to_owned(), wall: behind.wall(), base, clock, rng })
 }

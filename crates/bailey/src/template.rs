@@ -2,12 +2,14 @@
 //!
 //! One read-only erofs image per recipe, named by its hash, in a cache that all servers of a host share:
 //! `CACHE/templates/{sha256}.erofs`, and beside it `base.json`, which says which image the current recipe made.
-//! The machines of a wall are made from images of their own, in the same place: see [`machine`]. Start with [`ensure`].
+//! Machines and gVisor's sandboxes are made from images of their own, in the same place: see [`machine`] and [`sentry`].
+//! Start with [`ensure`].
 
 mod build;
 mod cache;
 pub(crate) mod machine;
 mod recipe;
+pub(crate) mod sentry;
 
 use std::path::{Path, PathBuf};
 

@@ -182,7 +182,10 @@ fn available(facts: &CodeFacts, host: &Host, wall: WallKind, reason: String) -> 
 fn how(wall: WallKind) -> &'static str {
     match wall {
         WallKind::Container => "Run `bailey doctor`: it names what the host lacks for cages.",
-        WallKind::Gvisor | WallKind::Microvm | WallKind::Isolate => {
+        WallKind::Gvisor => {
+            "Install `runsc`, write `[walls.gvisor]` into the server's configuration and start it again: `bailey doctor` tries it."
+        }
+        WallKind::Microvm | WallKind::Isolate => {
             "This version of Bailey does not have it: `bailey doctor` lists the walls that it has."
         }
     }

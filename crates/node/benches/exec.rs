@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 fn main() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
-    let (socket, mut jail, template) = real::jail(folder.path());
+    let (socket, mut jail, template) = real::jail_with(folder.path(), Vec::new());
     let runtime = tokio::runtime::Runtime::new()?;
     let row = runtime.block_on(async {
         let tasks = Tasks::new();

@@ -26,4 +26,4 @@ pub mod tasks;
 pub mod transport;
 pub mod wall;
 
-pub use node::{Deadlines, Node, NodeConfig, NodeError};
+pub use node::{Deadlines, Machines, Node, NodeConfig, NodeError};

@@ -25,12 +25,18 @@ use crate::checkout::{Checkouts, Source};
 use crate::fault;
 use crate::git::{self, Repos};
 use crate::jail::JailClient;
+use crate::machine::MachineError;
 use crate::pool::{Mint, Pool, Recipe};
 use crate::run;
 use crate::tasks::Tasks;
 use crate::wall::Wall;
 use crate::wall::container::ContainerWall;
+use crate::wall::gvisor::{GvisorConfig, GvisorWall};
 use crate::wall::jailed::Jailed;
+use crate::wall::streamed::{Origins, Patience, Streamed};
+
+/// How long a guest may take to kill its code before its machine is killed.
+const STOP: Duration = Duration::from_secs(5);
 
 /// What a node needs to know.
 pub struct NodeConfig {
@@ -44,8 +50,11 @@ pub struct NodeConfig {
     pub checkout_bytes: u64,
     /// Templates by name.
     pub templates: BTreeMap<TemplateName, TemplateDigest>,
-    /// Sandboxes that wait, for each wall and template; 0 makes every run start cold.
+    /// Sandboxes that wait, for each template, and for each wall that has no number of its own; 0 makes every run start
+    /// cold.
     pub parked: usize,
+    /// Walls beside the cages.
+    pub machines: Machines,
     /// What a sandbox may use until its claim.
     pub limits: Limits,
     /// The most that a run may ask for.
@@ -64,6 +73,37 @@ impl std::fmt::Debug for NodeConfig {
             .field("templates", &self.templates)
             .field("parked", &self.parked)
             .finish_non_exhaustive()
+    }
+}
+
+/// Walls whose sandboxes are machines of their own, whatever makes them so.
+#[derive(Clone)]
+pub struct Machines {
+    /// What tells new ones from all others.
+    pub origins: Origins,
+    /// Kernels in user space.
+    pub gvisor: Option<GvisorConfig>,
+}
+
+impl std::fmt::Debug for Machines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Machines").field("gvisor", &self.gvisor).finish_non_exhaustive()
+    }
+}
+
+impl Machines {
+    /// None.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { origins: Arc::new(|| Err(io::ErrorKind::Unsupported.into())), gvisor: None }
+    }
+
+    /// Sandboxes that wait, where a wall has a number of its own.
+    fn parked(&self, wall: WallKind) -> Option<usize> {
+        match wall {
+            WallKind::Gvisor => self.gvisor.as_ref().map(|gvisor| gvisor.parked),
+            WallKind::Container | WallKind::Microvm | WallKind::Isolate => None,
+        }
     }
 }
 
@@ -155,7 +195,8 @@ impl std::fmt::Debug for Node {
 }
 
 impl Node {
-    /// Starts a node with the container wall on a connection to `bailey-jail`. Called inside a runtime.
+    /// Starts a node with the container wall and the machines that are asked for, on a connection to `bailey-jail`. Called
+    /// inside a runtime.
     ///
     /// # Errors
     /// See [`NodeError`].
@@ -163,8 +204,14 @@ impl Node {
         let tasks = Tasks::new();
         // The connection ends with its last user, so it is not among the tasks that a shutdown waits for.
         let jail = JailClient::start(jail, &Tasks::new()).map_err(NodeError::Jail)?;
-        let container = ContainerWall::new(Jailed::new(jail, tasks.clone(), config.deadlines.jail));
-        Self::with_walls(vec![Arc::new(container)], tasks, config)
+        let jail = Jailed::new(jail, tasks.clone(), config.deadlines.jail);
+        let mut walls: Vec<Arc<dyn Wall>> = vec![Arc::new(ContainerWall::new(jail.clone()))];
+        if let Some(gvisor) = &config.machines.gvisor {
+            let patience = Patience { answer: config.deadlines.agent, slice: config.deadlines.claim, stop: STOP };
+            let streamed = Streamed::new(jail, Arc::clone(&config.machines.origins), patience);
+            walls.push(Arc::new(GvisorWall::new(streamed, gvisor.clone())));
+        }
+        Self::with_walls(walls, tasks, config)
     }
 
     /// Starts a node with the given walls, whose tasks are `tasks`.
@@ -186,7 +233,8 @@ impl Node {
                     mint: Arc::clone(&config.mint),
                     tasks: tasks.clone(),
                 };
-                let pool = Arc::new(Pool::new(recipe, config.parked));
+                let parked = config.machines.parked(wall.capabilities().kind).unwrap_or(config.parked);
+                let pool = Arc::new(Pool::new(recipe, parked));
                 let (filled, stop) = (Arc::clone(&pool), closing.clone());
                 tasks.spawn(async move { filled.keep_full(stop).await });
                 pools.insert((wall.capabilities().kind, template.clone()), pool);
@@ -247,6 +295,18 @@ impl Node {
     /// Throws away what is checked out of a store: at once, or when the last run that has it mounted is done.
     pub fn forget_checkouts(&self, repo: &RepoId) {
         self.host.checkouts.forget(repo);
+    }
+
+    /// Makes a sandbox behind a wall, and throws it away: a wall that is promised works.
+    ///
+    /// # Errors
+    /// When none comes up.
+    pub async fn prove(&self, wall: WallKind) -> Result<(), MachineError> {
+        let pools = self.host.pools.iter().filter(|((kind, _), _)| *kind == wall);
+        for (_, pool) in pools {
+            pool.recipe().make().await?;
+        }
+        Ok(())
     }
 
     /// Parked sandboxes, over all pools.

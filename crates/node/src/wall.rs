@@ -26,6 +26,7 @@ use crate::tasks::Tasks;
 use crate::transport::Transport;
 
 pub mod container;
+pub mod gvisor;
 pub mod jailed;
 pub mod microvm;
 pub mod streamed;

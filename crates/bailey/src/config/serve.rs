@@ -13,11 +13,11 @@ use serde::{Deserialize, Serialize};
 
 use super::identity::{IdentityFile, ServerIdentity};
 use super::storage::{self, QuotaFile, RetentionFile};
+use super::walls::{self, Gvisor, GvisorServed, MAX_PARKED, WallsFile};
 use super::{ConfigError, cache, data};
 use crate::cli::ServeArgs;
 
 const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8470);
-const MAX_PARKED: u32 = 1000;
 
 /// The configuration file. Flags win over it; no key is needed on a single machine.
 #[derive(Debug, Default, Deserialize)]
@@ -35,6 +35,8 @@ struct File {
     policy_cache_mib: Option<u32>,
     /// Sandboxes that wait to be claimed.
     parked: Option<u32>,
+    /// Walls beside the cages; none unless it is named here.
+    walls: WallsFile,
     /// Seconds that runs have to end in when the server is told to stop.
     drain_seconds: Option<u32>,
     /// `error`, `warn`, `info` or `debug`.
@@ -123,6 +125,7 @@ pub(crate) struct ServeConfig {
     pub(crate) policy_folder: Option<PathBuf>,
     pub(crate) policy_cache_mib: u32,
     pub(crate) parked: u32,
+    pub(crate) gvisor: Option<Gvisor>,
     pub(crate) log: LogLevel,
     pub(crate) limits: RunLimits,
     pub(crate) large_disks: Option<LargeDisks>,
@@ -140,6 +143,7 @@ pub(crate) struct ServerConfig {
     pub(crate) follow_policies: bool,
     pub(crate) policy_cache_mib: u32,
     pub(crate) parked: u32,
+    pub(crate) gvisor: Option<GvisorServed>,
     pub(crate) drain_ms: u64,
     pub(crate) log: LogLevel,
     pub(crate) limits: RunLimits,
@@ -193,6 +197,7 @@ impl ServeConfig {
             policies: file.policies.as_deref().map(super::policies::read).transpose()?.unwrap_or_default(),
             policy_folder: file.policies.map(super::absolute).transpose()?,
             parked: range("parked", file.parked.unwrap_or(4), 0, MAX_PARKED, "use 0 to 1000")?,
+            gvisor: walls::gvisor(&path, file.walls)?,
             log: file.log.unwrap_or_default(),
             limits: file.limits,
             large_disks: file.large_disks,
@@ -248,11 +253,19 @@ mod tests {
         assert_eq!(config.unwrap().quota, TenantQuota { version_days: 90, ..TenantQuota::default() });
         let config = parse("[large_disks]\ncount = 2\nbytes = 1073741824\ninodes = 262144").unwrap();
         assert_eq!(config.large_disks, Some(LargeDisks { count: 2, bytes: 1 << 30, inodes: 1 << 18 }));
+        assert!(parse("").unwrap().gvisor.is_none());
+        let gvisor = parse("[walls.gvisor]\nparked = 3\nrunsc = '/opt/runsc'").unwrap().gvisor.unwrap();
+        assert_eq!((gvisor.parked, gvisor.runsc.as_deref()), (3, Some(Path::new("/opt/runsc"))));
+        assert_eq!(parse("[walls.gvisor]").unwrap().gvisor.unwrap().parked, 2);
         for bad in [
             "[large_disks]\ncount = 2",
             "[large_disks]\ncount = 0\nbytes = 1073741824\ninodes = 262144",
             "[large_disks]\ncount = 2\nbytes = 1073741824\ninodes = 262145",
             "Parked = 1",
+            "[walls.gvisor]\nparked = 1001",
+            "[walls.gvisor]\nrunsc = 'runsc'",
+            "[walls.gvizor]",
+            "[walls]\ngvisor = true",
             "parked = -1",
             "parked = 1001",
             "listen = 'x'",

@@ -5,13 +5,16 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 
+use bailey_control::clock::Clock;
 use bailey_protocol::jail::{ServerLaunch, SupervisorConfig, TemplateImage};
 
 use super::host::{require_kernel, require_root};
 use super::{Binaries, ServeError, handover};
 use crate::cli::ServeArgs;
-use crate::config::{ServeConfig, ServerConfig};
+use crate::config::{GvisorServed, ServeConfig, ServerConfig};
 use crate::template;
+use crate::template::sentry::{self, Runsc};
+use crate::terminal::note;
 
 /// What the server needs beyond the time that runs get: to answer, and to close what is open.
 const CLOSE_MS: u64 = 25_000;
@@ -31,12 +34,25 @@ pub(crate) fn launch(args: ServeArgs, json: bool) -> Result<Infallible, ServeErr
     require_kernel()?;
     let binaries = Binaries::find()?;
     let template = template::ensure(&config.cache)?;
+    let gvisor = config.gvisor.map(|wall| {
+        let runsc = Runsc::find(wall.runsc.as_deref())?;
+        if let Some(aged) = sentry::aged(&runsc.version, Clock::system().now_ms()) {
+            note!("bailey: {aged}");
+        }
+        sentry::ensure(&config.cache, &template, &binaries.guest, &runsc).map(|image| (image, wall.parked))
+    });
+    let gvisor = gvisor.transpose()?;
     let server = ServerConfig {
         template: template.digest.clone(),
         policies: config.policies,
         follow_policies: config.policy_folder.is_some(),
         policy_cache_mib: config.policy_cache_mib,
         parked: config.parked,
+        gvisor: gvisor.as_ref().map(|(sentry, parked)| GvisorServed {
+            image: sentry.digest.clone(),
+            version: sentry.version.clone(),
+            parked: *parked,
+        }),
         drain_ms: u64::try_from(config.drain.as_millis()).unwrap_or(u64::MAX),
         log: config.log,
         limits: config.limits,
@@ -50,7 +66,7 @@ pub(crate) fn launch(args: ServeArgs, json: bool) -> Result<Infallible, ServeErr
         guest_binary: binaries.guest,
         guest_sha256: binaries.guest_sha256,
         templates: vec![TemplateImage { digest: template.digest, image: template.image }],
-        images: Vec::new(),
+        images: gvisor.iter().map(|(sentry, _)| sentry.as_image()).collect(),
         large_disks: config.large_disks,
         server: Some(ServerLaunch {
             listen: config.listen,

@@ -21,11 +21,12 @@ use bailey_control::event_log::EventLogs;
 use bailey_control::node_link::{StartGit, StartRun};
 use bailey_control::threads::Threads;
 use bailey_crash::Point;
-use bailey_node::{Deadlines, Node, NodeConfig};
+use bailey_node::{Deadlines, Machines, Node, NodeConfig};
 use bailey_policy::Policies;
 use bailey_protocol::id::{SandboxId, TemplateName};
 use bailey_protocol::jail::{SERVER_UID, server_fd, server_path};
 use bailey_protocol::limits::Limits;
+use bailey_protocol::wall::WallKind;
 use bailey_tree::Trees;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -33,6 +34,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::machines;
 use crate::config::ServerConfig;
 use crate::{template, terminal};
 
@@ -111,6 +113,11 @@ async fn serve(jail: OwnedFd, listener: OwnedFd, config: ServerConfig) -> anyhow
     control_config.runs.fit_host(cpu_millis, memory_bytes);
     let node = Node::start(jail, node_config(&config, base, control_config.runs.ceiling, &trees, data, &clock, &rng)?)
         .context("start the node")?;
+    if config.gvisor.is_some() {
+        // Before it is promised to anybody.
+        node.prove(WallKind::Gvisor).await.context("start a sandbox behind the wall `gvisor`")?;
+        control_config.runs.host.walls.insert(WallKind::Gvisor, None);
+    }
 
     let (orders, queue) = mpsc::channel(ORDERS);
     let (git_orders, git_queue) = mpsc::channel(ORDERS);
@@ -166,6 +173,8 @@ fn node_config(
     rng: &Rng,
 ) -> anyhow::Result<NodeConfig> {
     let (trees, clock, rng) = (trees.clone(), clock.clone(), rng.clone());
+    let origins = machines::origins(&clock, &rng);
+    let gvisor = config.gvisor.as_ref().map(|gvisor| machines::gvisor(&config.template, gvisor)).transpose()?;
     Ok(NodeConfig {
         repos: bailey_node::git::repos_of(trees.clone()),
         source: Arc::new(trees),
@@ -173,6 +182,7 @@ fn node_config(
         checkout_bytes: CHECKOUT_BYTES,
         templates: BTreeMap::from([(base, config.template.clone())]),
         parked: usize::try_from(config.parked)?,
+        machines: Machines { origins, gvisor },
         limits: Limits::default(),
         ceiling,
         large_disks: config.large_disks,

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use bailey_protocol::id::TemplateDigest;
 use rustix::fs::FlockOperation;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -28,14 +29,24 @@ struct Manifest {
 
 /// The image that the current recipe made, if it is there. Its content is the jail's to verify, at every start.
 pub(super) fn find(cache: &Path) -> Option<Template> {
-    let text = fs::read(manifest_path(cache)).ok()?;
-    let manifest: Manifest = serde_json::from_slice(&text).ok()?;
+    let manifest: Manifest = find_named(cache, recipe::NAME)?;
     if manifest.recipe != recipe::hash() {
         return None;
     }
-    let image = image_path(cache, &manifest.digest);
+    let image = image_of(cache, &manifest.digest)?;
+    Some(template(manifest, image))
+}
+
+/// What the file of that name beside the images says, if it is there and understood.
+pub(super) fn find_named<T: DeserializeOwned>(cache: &Path, name: &str) -> Option<T> {
+    serde_json::from_slice(&fs::read(named_path(cache, name)).ok()?).ok()
+}
+
+/// The image with that content, if it is there.
+pub(super) fn image_of(cache: &Path, digest: &TemplateDigest) -> Option<PathBuf> {
+    let image = image_path(cache, digest);
     let facts = fs::symlink_metadata(&image).ok()?;
-    (facts.is_file() && facts.uid() == 0).then(|| template(manifest, image))
+    (facts.is_file() && facts.uid() == 0).then_some(image)
 }
 
 /// The image for machines that this recipe made, if it is there.
@@ -85,7 +96,7 @@ impl Lock {
     pub(super) fn publish(&self, built: &Path) -> Result<Template, TemplateError> {
         let (digest, image) = self.store(built)?;
         let manifest = Manifest { recipe: recipe::hash(), digest };
-        self.write(&manifest_path(&self.cache), &manifest)?;
+        self.write(&named_path(&self.cache, recipe::NAME), &manifest)?;
         Ok(template(manifest, image))
     }
 
@@ -97,7 +108,8 @@ impl Lock {
         Ok(machine)
     }
 
-    fn store(&self, built: &Path) -> Result<(TemplateDigest, PathBuf), TemplateError> {
+    /// Moves a finished image to the name that its content has.
+    pub(super) fn store(&self, built: &Path) -> Result<(TemplateDigest, PathBuf), TemplateError> {
         let digest = digest(built).map_err(|e| TemplateError::cache("read", built, e))?;
         let image = image_path(&self.cache, &digest);
         let stored = File::open(built)
@@ -110,13 +122,18 @@ impl Lock {
         Ok((digest, image))
     }
 
-    fn write(&self, target: &Path, manifest: &impl Serialize) -> Result<(), TemplateError> {
-        self.replace(target, manifest).map_err(|e| TemplateError::cache("write", target, e))
+    /// Replaces the file of that name beside the images.
+    pub(super) fn write_named(&self, name: &str, content: &impl Serialize) -> Result<(), TemplateError> {
+        self.write(&named_path(&self.cache, name), content)
     }
 
-    fn replace(&self, target: &Path, manifest: &impl Serialize) -> std::io::Result<()> {
+    fn write(&self, target: &Path, content: &impl Serialize) -> Result<(), TemplateError> {
+        self.replace(target, content).map_err(|e| TemplateError::cache("write", target, e))
+    }
+
+    fn replace(&self, target: &Path, content: &impl Serialize) -> std::io::Result<()> {
         let partial = target.with_extension("partial");
-        fs::write(&partial, serde_json::to_vec(manifest)?)?;
+        fs::write(&partial, serde_json::to_vec(content)?)?;
         File::open(&partial)?.sync_all()?;
         fs::rename(&partial, target)?;
         File::open(self.cache.join("templates"))?.sync_all()
@@ -154,8 +171,8 @@ fn template(manifest: Manifest, image: PathBuf) -> Template {
     Template { name: recipe::NAME, digest: manifest.digest, recipe: manifest.recipe, image }
 }
 
-fn manifest_path(cache: &Path) -> PathBuf {
-    cache.join("templates").join(format!("{}.json", recipe::NAME))
+fn named_path(cache: &Path, name: &str) -> PathBuf {
+    cache.join("templates").join(format!("{name}.json"))
 }
 
 fn machine_path(cache: &Path) -> PathBuf {

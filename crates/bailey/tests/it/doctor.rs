@@ -11,6 +11,11 @@ fn doctor_proves_the_container_wall_by_booting_it() {
     assert_eq!((&wall["name"], &wall["usable"]), (&"container".into(), &true.into()), "{report}");
     assert!(wall["accelerated"].is_null() && wall["version"].is_string() && wall["reason"].is_string());
     assert!(wall["proof_ms"].as_u64().unwrap() > 0);
+    let gvisor = &report["walls"][1];
+    assert_eq!((&gvisor["name"], &gvisor["usable"]), (&"gvisor".into(), &true.into()), "{report}");
+    assert!(gvisor["proof_ms"].as_u64().unwrap() > 0 && gvisor["version"].as_str().unwrap().contains("20221219"));
+    // Debian's, of 2022.
+    assert!(gvisor["warnings"][0].as_str().unwrap().contains("more than a year old"), "{report}");
     assert!(report["host"]["landlock_abi"].as_u64().unwrap() >= 2);
     assert!(report["missing"].as_array().unwrap().is_empty());
 }

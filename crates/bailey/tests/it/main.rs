@@ -13,6 +13,7 @@ mod budget;
 mod cli;
 mod doctor;
 mod git;
+mod gvisor;
 mod host;
 mod identity;
 mod lifecycle;

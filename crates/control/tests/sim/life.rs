@@ -15,7 +15,7 @@ use bailey_control::event_log::EventLogs;
 use bailey_control::node_link::StartRun;
 use bailey_control::threads::Threads;
 use bailey_node::tasks::Tasks;
-use bailey_node::{Deadlines, Node, NodeConfig};
+use bailey_node::{Deadlines, Machines, Node, NodeConfig};
 use bailey_policy::{Entitlement, Policies};
 use bailey_protocol::id::SandboxId;
 use bailey_protocol::limits::Limits;
@@ -127,6 +127,7 @@ impl Life {
             checkout_bytes: 1 << 20,
             templates: BTreeMap::from([("base".parse().unwrap(), "a".repeat(64).parse().unwrap())]),
             parked: ground.parked,
+            machines: Machines::none(),
             limits: Limits::default(),
             ceiling: config.runs.ceiling,
             large_disks: None,

@@ -8,7 +8,7 @@ use std::ffi::CString;
 use std::os::fd::OwnedFd;
 
 use bailey_protocol::limits::Limits;
-use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, chownat, fchown, mkdirat, openat};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount, mount_bind};
 
@@ -18,6 +18,7 @@ use super::scratch::{Scratch, Upper, by_descriptor};
 use super::{MachineError, Step};
 use crate::descriptor::Duplex;
 use crate::exec::cgroup::Cgroups;
+use crate::exec::identity::User;
 
 const TAME: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 
@@ -25,6 +26,11 @@ const TAME: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 const SCRATCH: &str = "/mnt";
 const SLICES: &str = "/mnt/slices";
 const ROOT: &str = "/mnt/next";
+
+/// The user's home, from the root.
+const HOME: &str = "home/user";
+
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// The system, which keeps nothing open.
 #[derive(Debug)]
@@ -63,6 +69,7 @@ impl Given {
         for name in ["dev", "proc", "run", "run/bailey", "tmp"] {
             ensure_folder(&root, name).step("make the root's folders")?;
         }
+        give_home(&root).step("give the user its home")?;
         attach("proc", "/mnt/next/proc", TAME | MountFlags::NOEXEC, "").step("mount /proc")?;
         scratch.folder("shm", 0, 0o1777).step("make /dev/shm")?;
         for (from, at) in [("/dev", "dev"), ("/dev/pts", "dev/pts"), ("/mnt/shm", "dev/shm")] {
@@ -86,7 +93,9 @@ impl Given {
         match upper {
             Some(upper) => attach("overlay", &target, TAME, &writable(lower, upper))?,
             None => {
-                let empty = scratch.folder(&format!("{name}-empty"), 0, 0o755)?;
+                // The user's, as what is mounted is: that it cannot be written to is the mount's doing.
+                let owner = User::User.ids().0.as_raw();
+                let empty = scratch.folder(&format!("{name}-empty"), owner, 0o755)?;
                 let layers = format!("lowerdir={}:{}", by_descriptor(&empty), by_descriptor(lower));
                 attach("overlay", &target, TAME | MountFlags::RDONLY, &layers)?;
             }
@@ -98,6 +107,34 @@ impl Given {
     pub(super) fn kill_all(&self) -> Result<bool, Errno> {
         bailey_sys::signal::kill_all_others()
     }
+}
+
+/// Who starts such a kernel without rights has one user on the host, which all of the template belongs to then: nobody's
+/// home would be the user's. What a template may have there is a few small files.
+fn give_home(root: &OwnedFd) -> Result<(), Errno> {
+    let (uid, gid) = User::User.ids();
+    let home = match openat(root, HOME, FOLDER, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(()),
+        home => home?,
+    };
+    fchown(&home, Some(uid), Some(gid))?;
+    let mut folders = vec![home];
+    while let Some(folder) = folders.pop() {
+        for entry in Dir::read_from(&folder)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            chownat(&folder, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+            match openat(&folder, name, FOLDER, Mode::empty()) {
+                Ok(inner) => folders.push(inner),
+                Err(Errno::NOTDIR | Errno::LOOP) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+    Ok(())
 }
 
 fn writable(lower: &OwnedFd, upper: &Upper) -> String {

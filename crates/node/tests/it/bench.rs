@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bailey_node::checkout::{FillError, Source};
-use bailey_node::{Deadlines, Node, NodeConfig};
+use bailey_node::{Deadlines, Machines, Node, NodeConfig};
 use bailey_protocol::id::{RunId, SandboxId, TemplateDigest, TreeId};
 use bailey_protocol::limits::{LargeDisks, Limits};
 use bailey_protocol::node::{Ending, NodeFault, OutputStream, RunSpec, RunStarted, RunStopped, RunUpdate, SliceMount};
@@ -52,6 +52,7 @@ pub(crate) fn config(checkouts: &Path, parked: usize) -> NodeConfig {
         checkout_bytes: 1 << 30,
         templates: BTreeMap::from([("base".parse().unwrap(), digest())]),
         parked,
+        machines: Machines::none(),
         limits: Limits::default(),
         large_disks: Some(LargeDisks { count: 2, bytes: 1 << 30, inodes: 10_000 }),
         ceiling: Limits { timeout_ms: 600_000, output_bytes: 1 << 30, ..Limits::default() },
@@ -184,11 +185,25 @@ impl Told {
 
 /// Runs, listening all the time.
 pub(crate) async fn run(node: &Node, spec: RunSpec, cancel: CancellationToken) -> Told {
+    run_hearing(node, spec, cancel, |_output| {}).await
+}
+
+/// The same, calling `heard` with all output of the program whenever there is more.
+pub(crate) async fn run_hearing(
+    node: &Node,
+    spec: RunSpec,
+    cancel: CancellationToken,
+    mut hear: impl FnMut(&[u8]),
+) -> Told {
     let (updates, mut heard) = mpsc::channel(8);
     let listen = async {
         let mut told = Told::default();
         while let Some(update) = heard.recv().await {
+            let more = matches!(update, RunUpdate::Output { .. });
             told.hear(update);
+            if more {
+                hear(&told.stdout);
+            }
         }
         assert!(told.is_whole(), "the updates broke off: {told:?}");
         told

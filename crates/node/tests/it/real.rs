@@ -6,14 +6,19 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, OnceLock};
 
-use bailey_node::{Deadlines, Node, NodeConfig, git};
+use bailey_node::wall::gvisor::{self, GvisorConfig};
+use bailey_node::wall::streamed::{Origin, Origins};
+use bailey_node::{Deadlines, Machines, Node, NodeConfig, git};
+use bailey_protocol::guest::AGENT_PATH;
 use bailey_protocol::id::TemplateDigest;
 use bailey_protocol::jail::{SupervisorConfig, TemplateImage};
 use bailey_protocol::limits::Limits;
+use bailey_protocol::wall::WallKind;
 use bailey_tree::Trees;
 use rustix::fs::MemfdFlags;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -22,8 +27,10 @@ use tokio::runtime::Runtime;
 
 use crate::bench::mint;
 
-/// A node over the container wall.
+/// A node over the real jail.
 pub(crate) struct Host {
+    /// The wall that its runs are behind.
+    pub(crate) wall: WallKind,
     pub(crate) runtime: Runtime,
     pub(crate) node: Node,
     pub(crate) trees: Trees,
@@ -39,9 +46,23 @@ pub(crate) fn shared() -> &'static Host {
     })
 }
 
+/// The same behind gVisor.
+pub(crate) fn shared_gvisor() -> &'static Host {
+    static HOST: OnceLock<Host> = OnceLock::new();
+    HOST.get_or_init(|| {
+        let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join("node-contract-gvisor");
+        Host::start_behind(WallKind::Gvisor, &data, 2)
+    })
+}
+
 impl Host {
     /// Starts a jail on a data folder, and a node with so many parked sandboxes.
     pub(crate) fn start(data: &Path, parked: usize) -> Self {
+        Self::start_behind(WallKind::Container, data, parked)
+    }
+
+    /// The same with this wall, whose sandboxes are the ones that are parked.
+    pub(crate) fn start_behind(wall: WallKind, data: &Path, parked: usize) -> Self {
         assert!(rustix::process::geteuid().is_root(), "the real wall needs root: use `make test`");
         std::fs::create_dir_all(data).unwrap();
         if let Some(filter) = setting("RUST_LOG") {
@@ -52,7 +73,19 @@ impl Host {
                     .try_init(),
             );
         }
-        let (socket, jail, digest) = jail(data);
+        let image = (wall == WallKind::Gvisor).then(gvisor_image);
+        let (socket, jail, digest) = jail_with(data, image.iter().cloned().collect());
+        let gvisor = image.map(|image| GvisorConfig {
+            images: [(digest.clone(), image.digest)].into(),
+            version: "test".to_owned(),
+            parked,
+        });
+        let origins: Origins = Arc::new(|| {
+            let mut random = [0; Origin::RANDOM];
+            rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
+            let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+            Ok(Origin { now_ns: u64::try_from(now.tv_sec).unwrap() * 1_000_000_000, random })
+        });
         let runtime = Runtime::new().unwrap();
         let ours = data.join("attached");
         drop(std::fs::remove_dir_all(&ours));
@@ -63,7 +96,8 @@ impl Host {
             checkouts: ours.join("checkouts"),
             checkout_bytes: 1 << 30,
             templates: [("base".parse().unwrap(), digest)].into(),
-            parked,
+            parked: if wall == WallKind::Container { parked } else { 0 },
+            machines: Machines { origins, gvisor },
             limits: Limits::default(),
             ceiling: Limits { timeout_ms: 600_000, output_bytes: 1 << 30, ..Limits::default() },
             large_disks: None,
@@ -74,16 +108,12 @@ impl Host {
             let _context = runtime.enter();
             Node::start(socket, config).unwrap()
         };
-        Self { runtime, node, trees, jail }
+        Self { wall, runtime, node, trees, jail }
     }
 }
 
-/// A jail on a data folder, the node's end of its socket, and the template that its cages start from.
-pub(crate) fn jail(data: &Path) -> (OwnedFd, Child, TemplateDigest) {
-    jail_with(data, Vec::new())
-}
-
-/// The same, which has these images too.
+/// A jail on a data folder that has these images beside the template's, the node's end of its socket, and the template that
+/// its cages start from.
 pub(crate) fn jail_with(data: &Path, images: Vec<TemplateImage>) -> (OwnedFd, Child, TemplateDigest) {
     let (guest, jail) = (binary("bailey-guest"), binary("bailey-jail"));
     let template = template();
@@ -135,6 +165,34 @@ fn binary(name: &str) -> PathBuf {
 /// Where images are.
 pub(crate) fn cache() -> PathBuf {
     setting("BAILEY_CACHE").unwrap_or_else(|| "/var/cache/bailey".into())
+}
+
+/// An image with the host's `runsc`, the guest and the template, as the product packs it.
+fn gvisor_image() -> TemplateImage {
+    static IMAGE: OnceLock<TemplateImage> = OnceLock::new();
+    IMAGE.get_or_init(pack_gvisor).clone()
+}
+
+fn pack_gvisor() -> TemplateImage {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("gvisor-image");
+    drop(std::fs::remove_dir_all(&folder));
+    let (root, packed) = (folder.join("root"), folder.join("image.erofs"));
+    let rootfs = root.join("bundle/rootfs");
+    std::fs::create_dir_all(root.join("bundle")).unwrap();
+    let done = |command: &mut Command| assert!(command.stdin(Stdio::null()).status().unwrap().success(), "{command:?}");
+    done(Command::new("fsck.erofs").arg(format!("--extract={}", rootfs.display())).arg(template().image));
+    let agent = rootfs.join(AGENT_PATH.trim_start_matches('/'));
+    for (from, to) in [(binary("bailey-guest"), agent), ("/usr/bin/runsc".into(), root.join("runsc"))] {
+        std::fs::copy(from, &to).unwrap();
+        std::fs::set_permissions(to, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    std::fs::write(root.join("bundle/config.json"), gvisor::bundle().to_string()).unwrap();
+    let mut pack = Command::new("mkfs.erofs");
+    pack.args(["--quiet", "-zlz4"]).args(["uid", "gid"].map(|id| format!("--force-{id}={}", gvisor::OWNER)));
+    done(pack.arg(&packed).arg(&root));
+    std::fs::set_permissions(&packed, PermissionsExt::from_mode(0o400)).unwrap();
+    std::fs::remove_dir_all(&root).unwrap();
+    TemplateImage { digest: sha256(&packed).parse().unwrap(), image: packed }
 }
 
 fn template() -> TemplateImage {
