@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bailey_control::clock::{Clock, Rng};
 use bailey_node::wall::gvisor::GvisorConfig;
-use bailey_node::{Deadlines, Machines, Node, NodeConfig};
+use bailey_node::{CheckoutRoom, Deadlines, Machines, Node, NodeConfig};
 use bailey_protocol::id::{RunId, SandboxId, TemplateDigest, TemplateName};
 use bailey_protocol::jail::{SupervisorConfig, TemplateImage, server_fd};
 use bailey_protocol::limits::Limits;
@@ -27,7 +27,7 @@ use crate::verb::Interrupts;
 /// Longest life of a sandbox here, in milliseconds.
 pub(crate) const LONGEST_MS: u64 = 600_000;
 /// Bytes of checkouts that are kept while no run holds them: none has a second use here.
-const CHECKOUT_BYTES: u64 = 0;
+const CHECKOUT_ROOM: CheckoutRoom = CheckoutRoom { most: 4 << 30, kept: 0 };
 
 /// What code runs on.
 pub(crate) struct Stand {
@@ -178,7 +178,7 @@ fn start_node(
             source: Arc::new(trees.clone()),
             repos: bailey_node::git::repos_of(trees.clone()),
             checkouts: data.join("checkouts"),
-            checkout_bytes: CHECKOUT_BYTES,
+            checkout_room: CHECKOUT_ROOM,
             templates: BTreeMap::from([(base.clone(), digest.clone())]),
             parked: 0,
             machines: Machines { origins: machines::origins(&clock, &rng), gvisor },

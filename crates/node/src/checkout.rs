@@ -4,6 +4,9 @@
 //! has may become that of another tree of the same store, where the two differ little: what a run changed is little, and
 //! the next one mounts what came of it. Folders of different stores are never shared, even where the content is the same. Nothing here is synced to disk, so what an earlier life left is
 //! thrown away at the start. A folder that a run holds is never removed.
+//!
+//! Room is asked for before the first byte of a folder is written: what nobody has makes room, and where that is not enough
+//! the folder waits until others are let go of. One tenant's folders that are held take at most a part of it all.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -11,12 +14,14 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use bailey_protocol::id::TreeId;
+use bailey_protocol::id::{TenantId, TreeId};
 use bailey_protocol::path::RepoId;
 use bailey_tree::{CheckoutGrowth, Trees};
 use rustix::fs::{Mode, OFlags};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
 use tracing::{debug, warn};
 
 use crate::tasks::Tasks;
@@ -34,6 +39,20 @@ const MOST_LOOKED_AT: usize = 8;
 /// One part of so many of a folder may differ for it to be changed rather than made anew: a new one leaves the other there.
 const NEAR_PART: u64 = 16;
 
+/// What one tenant's folders take while they are held is at most one part of so many of all room.
+const SHARES: u64 = 4;
+/// How long a folder waits for room.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How many bytes folders may take.
+#[derive(Debug, Clone, Copy)]
+pub struct CheckoutRoom {
+    /// All of them; a quarter of it those of one tenant that are held by its runs.
+    pub most: u64,
+    /// Above which those go that nobody has.
+    pub kept: u64,
+}
+
 /// Where the content of folders comes from.
 pub trait Source: Send + Sync {
     /// Writes a tree of a store as a new folder, whole or not at all.
@@ -41,6 +60,12 @@ pub trait Source: Send + Sync {
     /// # Errors
     /// When it is not there, or storage fails.
     fn write(&self, repo: &RepoId, tree: &TreeId, path: &Path) -> Result<(), FillError>;
+
+    /// Bytes that this folder takes on a disk, about.
+    ///
+    /// # Errors
+    /// When it is not there, is more than is written to a disk, or storage fails.
+    fn room(&self, repo: &RepoId, tree: &TreeId) -> Result<u64, FillError>;
 
     /// Whether [`Source::change`] would touch so few entries that it is worth it.
     ///
@@ -67,6 +92,13 @@ impl Source for Trees {
         Ok(self.store(repo)?.checkout(tree, path)?)
     }
 
+    fn room(&self, repo: &RepoId, tree: &TreeId) -> Result<u64, FillError> {
+        let store = self.store(repo)?;
+        store.check_extent(tree)?;
+        let blocks = store.checkout_entries(tree)?.saturating_add(1).saturating_mul(ENTRY.unsigned_abs());
+        Ok(store.checkout_content(tree)?.saturating_add(blocks))
+    }
+
     fn is_near(&self, repo: &RepoId, from: &TreeId, to: &TreeId) -> Result<bool, FillError> {
         let store = self.store(repo)?;
         Ok(store.is_near(from, to, store.checkout_entries(to)? / NEAR_PART)?)
@@ -74,15 +106,6 @@ impl Source for Trees {
 
     fn change(&self, repo: &RepoId, from: &TreeId, to: &TreeId, path: &Path) -> Result<CheckoutGrowth, FillError> {
         Ok(self.store(repo)?.change_checkout(from, to, path)?)
-    }
-}
-
-impl<F> Source for F
-where
-    F: Fn(&RepoId, &TreeId, &Path) -> Result<(), FillError> + Send + Sync,
-{
-    fn write(&self, repo: &RepoId, tree: &TreeId, path: &Path) -> Result<(), FillError> {
-        self(repo, tree, path)
     }
 }
 
@@ -106,6 +129,22 @@ pub enum CheckoutError {
         /// Why it failed.
         #[source]
         cause: Arc<io::Error>,
+    },
+    /// It is more than what one tenant's folders may take.
+    #[error("tree `{tree}` takes {bytes} bytes on disk, more than {most}")]
+    TooLarge {
+        /// Which.
+        tree: TreeId,
+        /// What it takes.
+        bytes: u64,
+        /// What it may take.
+        most: u64,
+    },
+    /// Others hold what room there is.
+    #[error("no room for a checkout of tree `{tree}`")]
+    NoRoom {
+        /// Which.
+        tree: TreeId,
     },
     /// The task that made the folder is gone.
     #[error("checkout of tree `{tree}` was broken off")]
@@ -141,6 +180,7 @@ impl Drop for Slice {
     fn drop(&mut self) {
         self.folder = None;
         self.shared.evict();
+        self.shared.freed.notify_waiters();
     }
 }
 
@@ -159,10 +199,12 @@ pub struct Checkouts {
 
 struct Shared {
     root: PathBuf,
-    most_bytes: u64,
+    room: CheckoutRoom,
     source: Arc<dyn Source>,
     tasks: Tasks,
     state: Mutex<State>,
+    /// Told when somebody let go of a folder.
+    freed: Notify,
 }
 
 type Key = (RepoId, TreeId);
@@ -179,8 +221,15 @@ struct State {
 }
 
 enum Entry {
-    Making(watch::Receiver<Made>),
-    Ready { folder: Arc<Folder>, used: u64 },
+    Making {
+        made: watch::Receiver<Made>,
+        /// Bytes that are set aside for it.
+        room: u64,
+    },
+    Ready {
+        folder: Arc<Folder>,
+        used: u64,
+    },
 }
 
 impl std::fmt::Debug for Checkouts {
@@ -194,9 +243,10 @@ impl Checkouts {
     ///
     /// # Errors
     /// When the folder cannot be made or emptied.
-    pub fn open(root: &Path, most_bytes: u64, source: Arc<dyn Source>, tasks: Tasks) -> io::Result<Self> {
+    pub fn open(root: &Path, room: CheckoutRoom, source: Arc<dyn Source>, tasks: Tasks) -> io::Result<Self> {
         fs::create_dir_all(trash(root))?;
-        let shared = Shared { root: root.to_owned(), most_bytes, source, tasks, state: Mutex::default() };
+        let (state, freed) = (Mutex::default(), Notify::new());
+        let shared = Shared { root: root.to_owned(), room, source, tasks, state, freed };
         let checkouts = Self { shared: Arc::new(shared) };
         let stale: Vec<PathBuf> = list(&trash(root))?;
         let graves = stale.iter().filter_map(|path| path.file_name()?.to_str()?.parse::<u64>().ok());
@@ -234,12 +284,13 @@ impl Checkouts {
                     *used = now;
                     return Ok(Arc::clone(folder));
                 }
-                Some(Entry::Making(made)) => made.clone(),
+                Some(Entry::Making { made, .. }) => made.clone(),
                 None => {
                     let (done, made) = watch::channel(None);
-                    state.entries.insert(key.clone(), Entry::Making(made.clone()));
-                    let shared = Arc::clone(&self.shared);
-                    self.shared.tasks.spawn_blocking(move || Shared::make(&shared, key, done));
+                    state.entries.insert(key.clone(), Entry::Making { made: made.clone(), room: 0 });
+                    // INVARIANT: whatever happens to the task, the entry does not stay in `Making`.
+                    let making = Making { shared: Arc::clone(&self.shared), key };
+                    self.shared.tasks.spawn(making.bring(done));
                     made
                 }
             }
@@ -267,23 +318,89 @@ impl Checkouts {
     }
 }
 
-impl Shared {
-    /// Blocking. Makes one folder, tells everyone who waits, then makes room.
-    fn make(shared: &Arc<Self>, key: Key, done: watch::Sender<Made>) {
-        // INVARIANT: whatever happens to this thread, the entry does not stay in `Making`.
-        let forget = Forget { shared, key: &key };
-        let made = shared.changed(&key).map_or_else(|| shared.write(&key), Ok);
-        if let Ok(folder) = &made {
-            let mut state = shared.lock();
-            state.clock += 1;
-            let entry = Entry::Ready { folder: Arc::clone(folder), used: state.clock };
-            state.bytes = state.bytes.saturating_add(folder.bytes);
-            state.entries.insert(key.clone(), entry);
-        }
-        drop(forget);
+/// A folder on its way; its entry is removed when this is dropped before it is there.
+struct Making {
+    shared: Arc<Shared>,
+    key: Key,
+}
+
+impl Making {
+    /// Makes the folder once there is room for it, tells everyone who waits, then clears away what is too much.
+    async fn bring(self, done: watch::Sender<Made>) {
+        let shared = Arc::clone(&self.shared);
+        let made = self.make().await;
         done.send_replace(Some(made));
         drop(done);
         shared.evict();
+        shared.freed.notify_waiters();
+    }
+
+    async fn make(self) -> Result<Arc<Folder>, CheckoutError> {
+        let (tree, broken_off) = (self.key.1.clone(), CheckoutError::BrokenOff { tree: self.key.1.clone() });
+        let (shared, key) = (Arc::clone(&self.shared), self.key.clone());
+        let room = self.shared.tasks.spawn_blocking(move || shared.source.room(&key.0, &key.1));
+        let room = room.await.map_err(|_panicked| broken_off.clone())?;
+        let room = room.map_err(|cause| CheckoutError::Fill { tree: tree.clone(), cause: Arc::from(cause) })?;
+        let most = self.shared.room.most / SHARES;
+        if room > most {
+            return Err(CheckoutError::TooLarge { tree, bytes: room, most });
+        }
+        timeout(PATIENCE, self.wait_for(room)).await.map_err(|_elapsed| CheckoutError::NoRoom { tree })?;
+        let tasks = self.shared.tasks.clone();
+        tasks.spawn_blocking(move || self.write()).await.unwrap_or(Err(broken_off))
+    }
+
+    /// Sets room aside as soon as there is some. CANCEL: none is set aside.
+    async fn wait_for(&self, bytes: u64) {
+        loop {
+            let mut freed = std::pin::pin!(self.shared.freed.notified());
+            freed.as_mut().enable();
+            if self.shared.set_aside(&self.key, bytes) {
+                return;
+            }
+            freed.await;
+        }
+    }
+
+    /// Blocks.
+    fn write(self) -> Result<Arc<Folder>, CheckoutError> {
+        let Self { shared, key } = &self;
+        let folder = shared.changed(key).map_or_else(|| shared.write(key), Ok)?;
+        let mut state = shared.lock();
+        state.clock += 1;
+        let entry = Entry::Ready { folder: Arc::clone(&folder), used: state.clock };
+        state.bytes = state.bytes.saturating_add(folder.bytes);
+        state.entries.insert(key.clone(), entry);
+        Ok(folder)
+    }
+}
+
+impl Drop for Making {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        if matches!(state.entries.get(&self.key), Some(Entry::Making { .. })) {
+            state.entries.remove(&self.key);
+        }
+    }
+}
+
+impl Shared {
+    /// Sets bytes aside for a folder that is to be made, if there is room for it, or is once those are gone that nobody has.
+    fn set_aside(&self, key: &Key, bytes: u64) -> bool {
+        let mut state = self.lock();
+        let (all, own) = state.taken(&key.0.tenant);
+        if own.saturating_add(bytes) > self.room.most / SHARES {
+            return false;
+        }
+        let coming = all.saturating_sub(state.bytes).saturating_add(bytes);
+        self.evict_above(&mut state, self.room.most.saturating_sub(coming));
+        if state.bytes.saturating_add(coming) > self.room.most {
+            return false;
+        }
+        if let Some(Entry::Making { room, .. }) = state.entries.get_mut(key) {
+            *room = bytes;
+        }
+        true
     }
 
     /// The folder of a tree that differs little and that nobody has, made that of this one.
@@ -320,7 +437,7 @@ impl Shared {
         let state = self.lock();
         let idle = state.entries.iter().filter_map(|(key, entry)| match entry {
             Entry::Ready { folder, used } if key.0 == *repo && state.is_idle(key, folder) => Some((*used, &key.1)),
-            Entry::Ready { .. } | Entry::Making(_) => None,
+            Entry::Ready { .. } | Entry::Making { .. } => None,
         });
         let mut idle: Vec<(u64, &TreeId)> = idle.collect();
         idle.sort_unstable_by_key(|(used, _)| std::cmp::Reverse(*used));
@@ -332,7 +449,7 @@ impl Shared {
         let mut state = self.lock();
         match state.entries.get(key) {
             Some(Entry::Ready { folder, .. }) if state.is_idle(key, folder) => {}
-            Some(Entry::Ready { .. } | Entry::Making(_)) | None => return None,
+            Some(Entry::Ready { .. } | Entry::Making { .. }) | None => return None,
         }
         let Some(Entry::Ready { folder, .. }) = state.entries.remove(key) else { return None };
         state.bytes = state.bytes.saturating_sub(folder.bytes);
@@ -373,7 +490,7 @@ impl Shared {
         let mut state = self.lock();
         let idle = |entry: Option<&Entry>| match entry {
             Some(Entry::Ready { folder, .. }) => Arc::strong_count(folder) == 1,
-            Some(Entry::Making(_)) => false,
+            Some(Entry::Making { .. }) => false,
             None => true,
         };
         let ready: Vec<Key> = state.doomed.iter().filter(|key| idle(state.entries.get(key))).cloned().collect();
@@ -381,14 +498,19 @@ impl Shared {
             state.doomed.remove(&key);
             self.remove(&mut state, &key);
         }
-        while state.bytes > self.most_bytes || state.entries.len() > MOST_FOLDERS {
+        self.evict_above(&mut state, self.room.kept);
+    }
+
+    /// Removes folders that nobody has, those first that were not used for longest, until the rest fits.
+    fn evict_above(&self, state: &mut State, most_bytes: u64) {
+        while state.bytes > most_bytes || state.entries.len() > MOST_FOLDERS {
             // Only the map holds it, and the map is locked: nobody can get hold of it any more.
             let idle = state.entries.iter().filter_map(|(key, entry)| match entry {
                 Entry::Ready { folder, used } if Arc::strong_count(folder) == 1 => Some((*used, key)),
-                Entry::Ready { .. } | Entry::Making(_) => None,
+                Entry::Ready { .. } | Entry::Making { .. } => None,
             });
             let Some(oldest) = idle.min_by_key(|(used, _)| *used).map(|(_, key)| key.clone()) else { break };
-            self.remove(&mut state, &oldest);
+            self.remove(state, &oldest);
         }
     }
 
@@ -430,24 +552,21 @@ impl Shared {
 }
 
 impl State {
+    /// Bytes of all folders, those on their way included, and of those that a tenant's runs hold.
+    fn taken(&self, tenant: &TenantId) -> (u64, u64) {
+        self.entries.iter().fold((0, 0), |(all, own), (key, entry)| {
+            let (bytes, is_held) = match entry {
+                Entry::Ready { folder, .. } => (folder.bytes, Arc::strong_count(folder) > 1),
+                Entry::Making { room, .. } => (*room, true),
+            };
+            let held = if is_held && key.0.tenant == *tenant { bytes } else { 0 };
+            (all.saturating_add(bytes), own.saturating_add(held))
+        })
+    }
+
     /// Whether nobody but the map has the folder, nor will: the map is locked. What is doomed is not to be made anything of.
     fn is_idle(&self, key: &Key, folder: &Arc<Folder>) -> bool {
         Arc::strong_count(folder) == 1 && !self.doomed.contains(key)
-    }
-}
-
-/// Removes an entry that is still being made.
-struct Forget<'a> {
-    shared: &'a Shared,
-    key: &'a Key,
-}
-
-impl Drop for Forget<'_> {
-    fn drop(&mut self) {
-        let mut state = self.shared.lock();
-        if matches!(state.entries.get(self.key), Some(Entry::Making(_))) {
-            state.entries.remove(self.key);
-        }
     }
 }
 

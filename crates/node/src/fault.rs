@@ -58,6 +58,18 @@ pub(crate) fn of_checkout(cause: &CheckoutError) -> NodeFault {
     {
         return invalid(format!("a mounted folder is more than is put on a disk: {cause}"));
     }
+    match cause {
+        CheckoutError::TooLarge { bytes, most, .. } => {
+            return invalid(format!(
+                "a mounted folder takes {bytes} bytes on disk; all that a tenant mounts may take {most}"
+            ));
+        }
+        CheckoutError::NoRoom { .. } => {
+            warn!(cause = cause as &dyn std::error::Error, "no room for a checkout");
+            return fault(NodeFaultKind::Exhausted, "no room for the folders that another run mounts now; retry later");
+        }
+        CheckoutError::Fill { .. } | CheckoutError::Disk { .. } | CheckoutError::BrokenOff { .. } => {}
+    }
     error!(cause = cause as &dyn std::error::Error, "checkout failed");
     internal("a mounted folder could not be read from the tree")
 }

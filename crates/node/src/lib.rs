@@ -26,4 +26,5 @@ pub mod tasks;
 pub mod transport;
 pub mod wall;
 
+pub use checkout::CheckoutRoom;
 pub use node::{Deadlines, Machines, Node, NodeConfig, NodeError};

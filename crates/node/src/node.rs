@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::checkout::{Checkouts, Source};
+use crate::checkout::{CheckoutRoom, Checkouts, Source};
 use crate::fault;
 use crate::git::{self, Repos};
 use crate::jail::JailClient;
@@ -46,8 +46,8 @@ pub struct NodeConfig {
     pub repos: Repos,
     /// Where slices of the tree are kept as folders; the node's alone.
     pub checkouts: PathBuf,
-    /// Bytes that those may take while no run holds them.
-    pub checkout_bytes: u64,
+    /// Bytes that those may take.
+    pub checkout_room: CheckoutRoom,
     /// Templates by name.
     pub templates: BTreeMap<TemplateName, TemplateDigest>,
     /// Sandboxes that wait, for each template, and for each wall that has no number of its own; 0 makes every run start
@@ -219,7 +219,7 @@ impl Node {
     /// # Errors
     /// See [`NodeError`].
     pub fn with_walls(walls: Vec<Arc<dyn Wall>>, tasks: Tasks, config: NodeConfig) -> Result<Self, NodeError> {
-        let checkouts = Checkouts::open(&config.checkouts, config.checkout_bytes, config.source, tasks.clone())
+        let checkouts = Checkouts::open(&config.checkouts, config.checkout_room, config.source, tasks.clone())
             .map_err(NodeError::Checkouts)?;
         let closing = CancellationToken::new();
         let mut pools = BTreeMap::new();

@@ -25,6 +25,7 @@ pub(crate) struct Caches {
     pub(crate) sizes: Mutex<Cache<Key, u64>>,
     pub(crate) sums: Mutex<Cache<Key, Arc<Vec<u32>>>>,
     pub(crate) extents: Mutex<Cache<Key, Extent>>,
+    pub(crate) contents: Mutex<Cache<Key, u64>>,
 }
 
 impl Caches {
@@ -36,6 +37,7 @@ impl Caches {
             sizes: Mutex::new(Cache::new(256 << 10)),
             sums: Mutex::new(Cache::new(16 << 20)),
             extents: Mutex::new(Cache::new(256 << 10)),
+            contents: Mutex::new(Cache::new(256 << 10)),
         }
     }
 }
@@ -49,6 +51,8 @@ impl Caches {
         lock(&self.commits).retain(other);
         lock(&self.sizes).retain(other);
         lock(&self.sums).retain(other);
+        lock(&self.extents).retain(other);
+        lock(&self.contents).retain(other);
     }
 }
 

@@ -1,8 +1,6 @@
 //! How much a folder holds on all its levels. A folder that is in a tree many times is looked at once, so that a tree
 //! of 2^40 paths made of forty folders is measured, and refused, as fast as it was made.
 
-use std::collections::HashMap;
-
 use bailey_protocol::id::TreeId;
 use gix_hash::ObjectId;
 
@@ -51,7 +49,7 @@ impl Store {
 
     /// That the files of a folder, at all their paths, are not too much to be written to disk.
     pub(crate) fn check_content(&self, folder: &ObjectId) -> Result<(), TreeError> {
-        if self.objects().content(folder, &mut HashMap::new(), 0)? > MAX_WRITTEN_BYTES {
+        if self.objects().content(folder, 0)? > MAX_WRITTEN_BYTES {
             return Err(TreeError::TooLarge {
                 what: "a folder to mount, with all its files",
                 limit: MAX_WRITTEN_BYTES,
@@ -63,9 +61,10 @@ impl Store {
 
 impl Objects {
     /// Bytes of all files at all their paths.
-    fn content(&self, folder: &ObjectId, known: &mut HashMap<ObjectId, u64>, depth: usize) -> Result<u64, TreeError> {
-        if let Some(bytes) = known.get(folder) {
-            return Ok(*bytes);
+    pub(crate) fn content(&self, folder: &ObjectId, depth: usize) -> Result<u64, TreeError> {
+        let key = self.key(folder);
+        if let Some(known) = lock(&self.caches().contents).get(&key) {
+            return Ok(known);
         }
         if depth > MAX_DEPTH {
             return Err(TreeError::corrupt(folder, "folders are nested deeper than any that is written here"));
@@ -73,12 +72,12 @@ impl Objects {
         let mut bytes = 0_u64;
         for item in &self.known_tree(folder)?.entries {
             bytes = bytes.saturating_add(if item.mode.is_tree() {
-                self.content(&item.oid, known, depth + 1)?
+                self.content(&item.oid, depth + 1)?
             } else {
                 self.file_size(&item.oid)?
             });
         }
-        known.insert(*folder, bytes);
+        lock(&self.caches().contents).put(key, bytes, 1);
         Ok(bytes)
     }
 

@@ -21,7 +21,7 @@ use bailey_control::event_log::EventLogs;
 use bailey_control::node_link::{StartGit, StartRun};
 use bailey_control::threads::Threads;
 use bailey_crash::Point;
-use bailey_node::{Deadlines, Machines, Node, NodeConfig};
+use bailey_node::{CheckoutRoom, Deadlines, Machines, Node, NodeConfig};
 use bailey_policy::Policies;
 use bailey_protocol::id::{SandboxId, TemplateName};
 use bailey_protocol::jail::{SERVER_UID, server_fd, server_path};
@@ -41,7 +41,7 @@ use crate::{template, terminal};
 /// Orders that wait for the node's attention; it takes each at once.
 const ORDERS: usize = 64;
 /// Bytes of checkouts that are kept while no run holds them.
-const CHECKOUT_BYTES: u64 = 8 * 1024 * 1024 * 1024;
+const KEPT_CHECKOUT_BYTES: u64 = 8 * 1024 * 1024 * 1024;
 /// Time for sandboxes to be destroyed once no run is going.
 const TEAR_DOWN: Duration = Duration::from_secs(1);
 
@@ -163,6 +163,13 @@ async fn serve(jail: OwnedFd, listener: OwnedFd, config: ServerConfig) -> anyhow
     Ok(())
 }
 
+/// Checkouts are a cache beside what has to be kept: half of the disk is the most for them.
+fn checkout_room(data: &Path) -> std::io::Result<CheckoutRoom> {
+    let disk = rustix::fs::statvfs(data)?;
+    let most = disk.f_blocks.saturating_mul(disk.f_frsize) / 2;
+    Ok(CheckoutRoom { most, kept: most.min(KEPT_CHECKOUT_BYTES) })
+}
+
 fn node_config(
     config: &ServerConfig,
     base: TemplateName,
@@ -179,7 +186,7 @@ fn node_config(
         repos: bailey_node::git::repos_of(trees.clone()),
         source: Arc::new(trees),
         checkouts: data.join("checkouts"),
-        checkout_bytes: CHECKOUT_BYTES,
+        checkout_room: checkout_room(data).context("look at the data folder's file system")?,
         templates: BTreeMap::from([(base, config.template.clone())]),
         parked: usize::try_from(config.parked)?,
         machines: Machines { origins, gvisor },

@@ -15,7 +15,7 @@ use bailey_control::event_log::EventLogs;
 use bailey_control::node_link::StartRun;
 use bailey_control::threads::Threads;
 use bailey_node::tasks::Tasks;
-use bailey_node::{Deadlines, Machines, Node, NodeConfig};
+use bailey_node::{CheckoutRoom, Deadlines, Machines, Node, NodeConfig};
 use bailey_policy::{Entitlement, Policies};
 use bailey_protocol::id::SandboxId;
 use bailey_protocol::limits::Limits;
@@ -124,7 +124,7 @@ impl Life {
             repos: bailey_node::git::repos_of(trees.clone()),
             source: Arc::new(trees.clone()),
             checkouts: folder.join("checkouts"),
-            checkout_bytes: 1 << 20,
+            checkout_room: CheckoutRoom { most: 1 << 24, kept: 1 << 20 },
             templates: BTreeMap::from([("base".parse().unwrap(), "a".repeat(64).parse().unwrap())]),
             parked: ground.parked,
             machines: Machines::none(),

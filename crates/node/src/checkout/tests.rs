@@ -11,13 +11,19 @@ struct Bench {
     fills: Arc<AtomicUsize>,
 }
 
-/// Folders whose one file is named after the store. All trees are near each other but those whose id begins with `9`; what
+/// Folders whose one file is named after the store. Where they can be changed, all trees are near each other but those whose id begins with `9`; what
 /// becomes of one with `e` breaks off halfway.
-struct Doubles(Arc<AtomicUsize>);
+struct Doubles {
+    fills: Arc<AtomicUsize>,
+    changes: bool,
+}
+
+/// What each takes.
+const FOLDER: u64 = 10_000 + 2 * 4096;
 
 impl Source for Doubles {
     fn write(&self, repo: &RepoId, tree: &TreeId, path: &Path) -> Result<(), FillError> {
-        self.0.fetch_add(1, Ordering::SeqCst);
+        self.fills.fetch_add(1, Ordering::SeqCst);
         if tree.as_str().starts_with('f') {
             return Err("no such tree".into());
         }
@@ -26,8 +32,12 @@ impl Source for Doubles {
         Ok(fs::write(path.join(owner), [b'x'; 10_000])?)
     }
 
+    fn room(&self, _: &RepoId, _: &TreeId) -> Result<u64, FillError> {
+        Ok(FOLDER)
+    }
+
     fn is_near(&self, _: &RepoId, _: &TreeId, to: &TreeId) -> Result<bool, FillError> {
-        Ok(!to.as_str().starts_with(['9', 'f']))
+        Ok(self.changes && !to.as_str().starts_with(['9', 'f']))
     }
 
     fn change(&self, repo: &RepoId, from: &TreeId, to: &TreeId, path: &Path) -> Result<CheckoutGrowth, FillError> {
@@ -47,23 +57,19 @@ impl Bench {
 
     /// A cache whose folders hold one file of 10,000 bytes named after the store.
     fn open(&self, most_bytes: u64) -> Checkouts {
-        let fills = Arc::clone(&self.fills);
-        let fill = move |repo: &RepoId, tree: &TreeId, path: &Path| -> Result<(), FillError> {
-            fills.fetch_add(1, Ordering::SeqCst);
-            if tree.as_str().starts_with('f') {
-                return Err("no such tree".into());
-            }
-            fs::create_dir(path)?;
-            let owner = repo.user.as_ref().map_or("tenant", |user| user.as_str());
-            fs::write(path.join(owner), [b'x'; 10_000])?;
-            Ok(())
-        };
-        Checkouts::open(self.root.path(), most_bytes, Arc::new(fill), Tasks::new()).unwrap()
+        self.open_with(CheckoutRoom { most: 1 << 40, kept: most_bytes })
+    }
+
+    fn open_with(&self, room: CheckoutRoom) -> Checkouts {
+        let source = Arc::new(Doubles { fills: Arc::clone(&self.fills), changes: false });
+        Checkouts::open(self.root.path(), room, source, Tasks::new()).unwrap()
     }
 
     /// As [`Bench::open`], where folders become others.
     fn open_changing(&self) -> Checkouts {
-        Checkouts::open(self.root.path(), 1 << 30, Arc::new(Doubles(Arc::clone(&self.fills))), Tasks::new()).unwrap()
+        let room = CheckoutRoom { most: 1 << 40, kept: 1 << 30 };
+        let source = Arc::new(Doubles { fills: Arc::clone(&self.fills), changes: true });
+        Checkouts::open(self.root.path(), room, source, Tasks::new()).unwrap()
     }
 
     fn fills(&self) -> usize {
@@ -251,7 +257,7 @@ async fn a_folder_that_breaks_on_its_way_to_another_is_thrown_away_and_the_other
     assert!(!bench.root.path().join("acme/tenant").join(tree('1').as_str()).exists());
     let again = checkouts.get(&acme(), &tree('1')).await.unwrap();
     assert!(!holds(&again, "was-1") && bench.fills() == 3, "half of one and half of another");
-    assert_eq!(checkouts.bytes(), 2 * (10_000 + 2 * 4096));
+    assert_eq!(checkouts.bytes(), 2 * FOLDER);
 }
 
 #[tokio::test]
@@ -269,4 +275,56 @@ async fn nothing_is_made_of_what_is_forgotten() {
     drop((held, doomed));
     // Nobody has it any more, and it was not thrown away yet.
     assert!(checkouts.shared.idle(&acme()).is_empty() && checkouts.shared.take(&key).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn w06_what_one_tenant_holds_takes_a_quarter_of_the_room_and_the_next_waits_for_some_of_it() {
+    let bench = Bench::new();
+    let checkouts = bench.open_with(CheckoutRoom { most: 8 * FOLDER, kept: 0 });
+    let globex = repo("/tenants/globex");
+    let mut held = Vec::new();
+    for store in [acme(), repo("/tenants/acme/users/ana")] {
+        held.push(checkouts.get(&store, &tree('1')).await.unwrap());
+    }
+    held.push(checkouts.get(&acme(), &tree('1')).await.unwrap());
+    let refused = checkouts.get(&acme(), &tree('2')).await.unwrap_err();
+    assert!(matches!(refused, CheckoutError::NoRoom { .. }), "{refused:?}");
+    assert_eq!((bench.fills(), checkouts.bytes()), (2, 2 * FOLDER), "nothing was written for which there was no room");
+    held.push(checkouts.get(&globex, &tree('2')).await.unwrap());
+    let freed = async {
+        tokio::time::sleep(PATIENCE / 2).await;
+        drop(held.remove(1));
+    };
+    let (store, wanted) = (acme(), tree('2'));
+    let (waited, ()) = tokio::join!(checkouts.get(&store, &wanted), freed);
+    assert!(waited.is_ok() && bench.fills() == 4, "{waited:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn w06_all_folders_together_stay_within_their_room() {
+    let bench = Bench::new();
+    let checkouts = bench.open_with(CheckoutRoom { most: 4 * FOLDER, kept: 4 * FOLDER });
+    let of = |number: usize| repo(&format!("/tenants/t{number}"));
+    for number in 0..4 {
+        drop(checkouts.get(&of(number), &tree('1')).await.unwrap());
+    }
+    checkouts.shared.settled(0).await;
+    assert_eq!(checkouts.bytes(), 4 * FOLDER, "what nobody has stays while there is room");
+    let mut held = Vec::new();
+    for number in 4..8 {
+        held.push(checkouts.get(&of(number), &tree('1')).await.unwrap());
+        assert!(checkouts.bytes() <= 4 * FOLDER);
+    }
+    let refused = checkouts.get(&of(8), &tree('1')).await.unwrap_err();
+    assert!(matches!(refused, CheckoutError::NoRoom { .. }), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_folder_larger_than_a_tenants_share_is_refused_before_a_byte_of_it_is_written() {
+    let bench = Bench::new();
+    let checkouts = bench.open_with(CheckoutRoom { most: 4 * FOLDER - 1, kept: 0 });
+    let refused = checkouts.get(&acme(), &tree('1')).await.unwrap_err();
+    assert!(matches!(refused, CheckoutError::TooLarge { bytes: FOLDER, .. }), "{refused:?}");
+    assert_eq!(bench.fills(), 0);
+    assert!(!bench.root.path().join("acme").exists());
 }

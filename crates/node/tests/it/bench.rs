@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bailey_node::checkout::{FillError, Source};
-use bailey_node::{Deadlines, Machines, Node, NodeConfig};
+use bailey_node::{CheckoutRoom, Deadlines, Machines, Node, NodeConfig};
 use bailey_protocol::id::{RunId, SandboxId, TemplateDigest, TreeId};
 use bailey_protocol::limits::{LargeDisks, Limits};
 use bailey_protocol::node::{Ending, NodeFault, OutputStream, RunSpec, RunStarted, RunStopped, RunUpdate, SliceMount};
@@ -36,12 +36,21 @@ pub(crate) fn mint() -> Arc<dyn Fn() -> SandboxId + Send + Sync> {
 }
 
 /// Folders with one file that names the tree.
-pub(crate) fn source() -> Arc<dyn Source> {
-    Arc::new(|_: &RepoId, tree: &TreeId, path: &Path| -> Result<(), FillError> {
+struct Named;
+
+impl Source for Named {
+    fn write(&self, _: &RepoId, tree: &TreeId, path: &Path) -> Result<(), FillError> {
         std::fs::create_dir(path)?;
-        std::fs::write(path.join("tree"), tree.as_str())?;
-        Ok(())
-    })
+        Ok(std::fs::write(path.join("tree"), tree.as_str())?)
+    }
+
+    fn room(&self, _: &RepoId, tree: &TreeId) -> Result<u64, FillError> {
+        Ok(u64::try_from(tree.as_str().len())?)
+    }
+}
+
+pub(crate) fn source() -> Arc<dyn Source> {
+    Arc::new(Named)
 }
 
 pub(crate) fn config(checkouts: &Path, parked: usize) -> NodeConfig {
@@ -49,7 +58,7 @@ pub(crate) fn config(checkouts: &Path, parked: usize) -> NodeConfig {
         source: source(),
         repos: Arc::new(|_repo| Err("no repositories here".into())),
         checkouts: checkouts.to_owned(),
-        checkout_bytes: 1 << 30,
+        checkout_room: CheckoutRoom { most: 1 << 30, kept: 1 << 30 },
         templates: BTreeMap::from([("base".parse().unwrap(), digest())]),
         parked,
         machines: Machines::none(),

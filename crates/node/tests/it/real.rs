@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use bailey_node::wall::gvisor::{self, GvisorConfig};
 use bailey_node::wall::streamed::{Origin, Origins};
-use bailey_node::{Deadlines, Machines, Node, NodeConfig, git};
+use bailey_node::{CheckoutRoom, Deadlines, Machines, Node, NodeConfig, git};
 use bailey_protocol::guest::AGENT_PATH;
 use bailey_protocol::id::TemplateDigest;
 use bailey_protocol::jail::{SupervisorConfig, TemplateImage};
@@ -94,7 +94,7 @@ impl Host {
             source: Arc::new(trees.clone()),
             repos: git::repos_of(trees.clone()),
             checkouts: ours.join("checkouts"),
-            checkout_bytes: 1 << 30,
+            checkout_room: CheckoutRoom { most: 1 << 30, kept: 1 << 30 },
             templates: [("base".parse().unwrap(), digest)].into(),
             parked: if wall == WallKind::Container { parked } else { 0 },
             machines: Machines { origins, gvisor },

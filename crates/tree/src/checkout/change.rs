@@ -42,6 +42,14 @@ impl Store {
         Ok(self.objects().extent(&object_id(tree.as_str()))?.entries)
     }
 
+    /// Bytes of all files of a checkout of that tree.
+    ///
+    /// # Errors
+    /// When a tree is not there, or storage fails.
+    pub fn checkout_content(&self, tree: &TreeId) -> Result<u64, TreeError> {
+        self.objects().content(&object_id(tree.as_str()), 0)
+    }
+
     /// Makes `folder`, which is the checkout of `from` and which nobody uses meanwhile, that of `to`. Whatever is not as
     /// `from` says is an error.
     ///
