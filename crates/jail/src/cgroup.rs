@@ -5,6 +5,7 @@
 //! `bailey/{ledger id}/{name}`. The v2 tree carries every group whatever its controllers, because it is the one
 //! that kills. A group's limits are its cage's; its CPU weight is a part of its tenant's: see [`weight`].
 
+pub(crate) mod ceiling;
 pub(crate) mod detect;
 pub(crate) mod facts;
 pub(crate) mod group;

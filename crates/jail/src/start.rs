@@ -17,6 +17,7 @@ use crate::cage::layers::Layers;
 use crate::cage::park::Workshop;
 use crate::cage::timens::HostTime;
 use crate::cage::{claim, filter};
+use crate::cgroup::ceiling::Ceiling;
 use crate::cgroup::tree::Tree;
 use crate::config::Told;
 use crate::disks::{Disks, Driver};
@@ -62,6 +63,7 @@ pub(crate) fn start(told: &Told) -> Result<Supervisor, JailFault> {
     let shared = shared_folder().or_internal("open /run/bailey")?;
     let uid_folder = files::open_folder(&shared, "uids").or_internal("open /run/bailey/uids")?;
     let groups = files::read(CWD, "/proc/self/cgroup").or_fence("find the cgroup controllers")?;
+    let ceiling = Ceiling::of_host().or_fence("find the size of the host")?;
     let driver = config.large_disks.map(|_| Driver::find().or_fence("find the loop driver")).transpose()?;
     let templates = config.templates.iter().map(template::mount).collect::<Result<Vec<_>, _>>()?;
     let images = config.images.iter().map(template::mount).collect::<Result<Vec<_>, _>>()?;
@@ -78,7 +80,7 @@ pub(crate) fn start(told: &Told) -> Result<Supervisor, JailFault> {
     let mut tops = Vec::new();
     let opened = {
         let _lock = lock(&shared).or_internal("lock /run/bailey")?;
-        Tree::open(&groups, ledger.id(), &mut tops)
+        Tree::open(&groups, ledger.id(), ceiling, &mut tops)
     };
     let traces = Traces { tops, ledger: ledger.id().to_owned(), shared };
     let furnished = opened.and_then(|tree| {

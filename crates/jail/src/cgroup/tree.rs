@@ -10,6 +10,7 @@ use rustix::mount::{
     fsmount, fsopen, move_mount,
 };
 
+use super::ceiling::Ceiling;
 use super::detect::{self, Controller};
 use crate::fault::{OrFault, fault};
 use crate::files;
@@ -51,12 +52,12 @@ impl Tree {
     }
 
     /// Finds the hierarchies (`own` is the jail's `/proc/self/cgroup`), mounts them below `/cgroup` of the jail's own
-    /// root and makes the ledger's folders. Those that they are in, `bailey` in each hierarchy, go to `tops`, when it
+    /// root and makes the ledger's folders, with limits for all cages together. Those that they are in, `bailey` in each hierarchy, go to `tops`, when it
     /// fails, too.
     ///
     /// # Errors
     /// Names what the host lacks.
-    pub(crate) fn open(own: &str, ledger: &str, tops: &mut Vec<OwnedFd>) -> Result<Self, JailFault> {
+    pub(crate) fn open(own: &str, ledger: &str, ceiling: Ceiling, tops: &mut Vec<OwnedFd>) -> Result<Self, JailFault> {
         let step = "find the cgroup controllers";
         let v2_root = mount("cgroup2", &[], "v2").or_fence("mount the cgroup v2 tree")?;
         let offered = files::read(&v2_root, "cgroup.controllers").or_fence(step)?;
@@ -78,7 +79,22 @@ impl Tree {
             let home = home(&root, &[TOP, ledger], "").or_fence(&step)?;
             v1.push(V1 { controllers: controllers.clone(), home });
         }
-        Ok(Self { v1, home: home_v2, top })
+        let tree = Self { v1, home: home_v2, top };
+        tree.limit_all(ceiling)?;
+        Ok(tree)
+    }
+
+    /// Limits what all cages may use together.
+    fn limit_all(&self, ceiling: Ceiling) -> Result<(), JailFault> {
+        let (memory, pids) = (ceiling.memory_bytes.to_string(), ceiling.pids.to_string());
+        let v1 = |controller| self.v1.iter().find(|hierarchy| hierarchy.has(controller));
+        match v1(Controller::Memory) {
+            Some(V1 { home, .. }) => files::write(home, "memory.limit_in_bytes", &memory),
+            None => files::write(&self.home, "memory.max", &memory),
+        }
+        .or_fence("limit the memory of all cages")?;
+        let home = v1(Controller::Pids).map_or(&self.home, |hierarchy| &hierarchy.home);
+        files::write(home, "pids.max", &pids).or_fence("limit the processes of all cages")
     }
 }
 

@@ -237,3 +237,27 @@ fn code_is_told_of_the_machine_that_it_was_granted_and_of_no_other() {
 
 /// Files of `/proc` that are a cage's own.
 const FACTS: [&str; 5] = ["meminfo", "cpuinfo", "stat", "loadavg", "sys/kernel/random/boot_id"];
+
+/// Whatever cages do, and however many there are, the host keeps memory and processes for itself.
+#[test]
+fn r18_all_cages_together_have_less_than_the_host() {
+    let data = TempDir::new().unwrap();
+    let mut jail = Jail::start(data.path());
+    let cage = jail.park();
+    let homes = groups(&ledger(data.path()));
+    let limit = |names: [&str; 2]| {
+        let read = |home: &std::path::PathBuf| {
+            names.iter().find_map(|name| std::fs::read_to_string(home.join(name)).ok()?.trim().parse::<u64>().ok())
+        };
+        homes.iter().filter(|home| home.ends_with(ledger(data.path()))).find_map(read)
+    };
+    let host = rustix::system::sysinfo();
+    let memory = host.totalram * u64::from(host.mem_unit);
+    let all = limit(["memory.max", "memory.limit_in_bytes"]).expect("no limit for the memory of all cages");
+    assert!(all > memory / 2 && all <= memory - 256 * MIB, "{all} of {memory}");
+    let threads: u64 = std::fs::read_to_string("/proc/sys/kernel/threads-max").unwrap().trim().parse().unwrap();
+    let all = limit(["pids.max", "pids.max"]).expect("no limit for the processes of all cages");
+    assert!(all <= threads / 2, "{all} of {threads}");
+    jail.destroy(&cage.sandbox);
+    jail.leave();
+}
