@@ -33,7 +33,8 @@ pub use audit::{
 };
 pub use identity::{
     Disabled, FORGOTTEN, ForgetScope, ForgottenNames, IdentityDb, KeyGrants, KeyHash, KeyRecord, MAX_IDENTITY_PAGE,
-    MAX_KEYS_PER_TENANT, NewKey, StandingRows, SubjectKnown, SubjectRecord, SubjectSeen, TenantRecord, UserForgotten,
+    MAX_KEYS_PER_TENANT, MAX_UNSEEN_DISABLED, NewKey, StandingRows, SubjectKnown, SubjectRecord, SubjectSeen,
+    TenantRecord, UserForgotten,
 };
 pub use policy::{DECISION_MS, DecisionSeen, MAX_DECISIONS, MAX_DECISIONS_PER_TENANT, PolicyDb};
 pub use refs::RefMove;
@@ -173,6 +174,12 @@ pub enum DbError {
     #[error("the tenant has {limit} keys, its limit")]
     TooManyKeys {
         /// Keys that one tenant may have at once.
+        limit: u32,
+    },
+    /// The tenant has disabled as many users that nobody has seen as it may.
+    #[error("{limit} users who never came here are disabled already")]
+    TooManyDisabled {
+        /// Of them at once.
         limit: u32,
     },
     /// Too many writes are waiting.

@@ -206,6 +206,10 @@ impl From<DbError> for ApiError {
                 let hint = "Revoke keys that nobody uses: DELETE /v1/keys/{key}.";
                 Self::new(ErrorKind::Exhausted, "too_many_keys", error.to_string(), hint)
             }
+            DbError::TooManyDisabled { .. } => {
+                let hint = "Enable those who will never come: POST /v1/users/{user}/enable.";
+                Self::new(ErrorKind::Exhausted, "too_many_disabled", error.to_string(), hint)
+            }
             DbError::Forgotten => Ended::User.into(),
             DbError::Busy { .. } => {
                 let message = "the server has more to write than its disk takes";

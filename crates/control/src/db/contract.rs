@@ -59,6 +59,7 @@ macro_rules! suite {
             baselines_are_numbered
             subjects_are_remembered_with_their_age
             what_an_operator_disabled_no_admin_enables
+            users_that_nobody_has_seen_are_disabled_up_to_a_number
             keys_are_the_tenants_own_and_end
             what_is_noted_of_a_tenant_is_kept
             quotas_are_set_changed_and_taken_back
@@ -78,7 +79,7 @@ pub(crate) use audit::{each_tenant_has_its_own_chain, forgetting_is_itself_on_th
 mod identity;
 pub(crate) use identity::{
     keys_are_the_tenants_own_and_end, subjects_are_remembered_with_their_age,
-    what_an_operator_disabled_no_admin_enables,
+    users_that_nobody_has_seen_are_disabled_up_to_a_number, what_an_operator_disabled_no_admin_enables,
 };
 mod tenants;
 pub(crate) use tenants::what_is_noted_of_a_tenant_is_kept;

@@ -17,6 +17,8 @@ use crate::standing::Rights;
 pub const MAX_IDENTITY_PAGE: u32 = 500;
 /// Most keys that a tenant may have at once.
 pub const MAX_KEYS_PER_TENANT: u32 = 1000;
+/// Users that were never seen here of whom a tenant's admins may say at once that they are disabled.
+pub const MAX_UNSEEN_DISABLED: u32 = 1024;
 
 /// The part of a database that remembers those who ask.
 pub trait IdentityDb: Send + Sync {
@@ -55,7 +57,7 @@ pub trait IdentityDb: Send + Sync {
     ) -> DbFuture<'a, Vec<SubjectRecord>>;
 
     /// Disables or enables a user of the permit's tenant, as its admins may: what an operator disabled stays so, and
-    /// nothing changes then.
+    /// nothing changes then. [`super::DbError::TooManyDisabled`] where nobody has ever seen it, nor too many others.
     fn set_user_disabled<'a>(
         &'a self,
         permit: &'a AdminPermit,

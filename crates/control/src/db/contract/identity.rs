@@ -9,7 +9,7 @@ use bailey_policy::{
 use bailey_protocol::id::{KeyId, UserId};
 
 use super::{Open, policies, principal};
-use crate::db::{KeyGrants, NewKey, Rights, StandingRows, SubjectRecord, SubjectSeen};
+use crate::db::{DbError, KeyGrants, MAX_UNSEEN_DISABLED, NewKey, Rights, StandingRows, SubjectRecord, SubjectSeen};
 
 pub(super) fn admin(tenant: &str, action: AdminAction) -> AdminPermit {
     let mut who = principal(tenant, "boss");
@@ -114,6 +114,32 @@ pub(crate) async fn what_an_operator_disabled_no_admin_enables(dir: &Path, open:
     assert_eq!((found.changed, found.now), (true, false));
     // Nobody has seen ana, so that nothing is left of her; globex is known by its being disabled.
     assert!(db.users(&admin("acme", AdminAction::UserList), 10, None).await.unwrap().is_empty());
+}
+
+pub(crate) async fn users_that_nobody_has_seen_are_disabled_up_to_a_number(dir: &Path, open: Open) {
+    let db = open(dir);
+    let (off, on) = (admin("acme", AdminAction::UserDisable), admin("acme", AdminAction::UserEnable));
+    db.note_subjects(vec![seen("acme", "seen", 1)]).await.unwrap();
+    let disable = async |number: u32| {
+        let user = user(&format!("nobody{number}"));
+        db.set_user_disabled(&off, &user, true, 5).await.map(|found| found.changed)
+    };
+    let all = futures_util::future::join_all((0..MAX_UNSEEN_DISABLED).map(disable)).await;
+    assert!(all.into_iter().all(|one| one.unwrap()));
+    let refused = disable(MAX_UNSEEN_DISABLED).await.unwrap_err();
+    assert!(matches!(refused, DbError::TooManyDisabled { .. }), "{refused}");
+    assert!(!disable(0).await.unwrap(), "what is so already may be said again");
+    assert!(
+        db.set_user_disabled(&off, &user("seen"), true, 5).await.unwrap().changed,
+        "who came once counts for nothing"
+    );
+    let other = admin("globex", AdminAction::UserDisable);
+    assert!(
+        db.set_user_disabled(&other, &user("nobody"), true, 5).await.unwrap().changed,
+        "it is each tenant's own number"
+    );
+    db.set_user_disabled(&on, &user("nobody0"), false, 5).await.unwrap();
+    assert!(disable(MAX_UNSEEN_DISABLED).await.unwrap());
 }
 
 pub(crate) async fn keys_are_the_tenants_own_and_end(dir: &Path, open: Open) {

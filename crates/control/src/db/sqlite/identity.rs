@@ -10,8 +10,8 @@ use serde::de::DeserializeOwned;
 use super::worker::{DbFault, loaded, parse, stored};
 use super::{Sqlite, forget};
 use crate::db::identity::{
-    Disabled, ForgetScope, IdentityDb, KeyHash, KeyRecord, MAX_IDENTITY_PAGE, MAX_KEYS_PER_TENANT, NewKey,
-    StandingRows, SubjectKnown, SubjectRecord, SubjectSeen, TenantRecord, UserForgotten,
+    Disabled, ForgetScope, IdentityDb, KeyHash, KeyRecord, MAX_IDENTITY_PAGE, MAX_KEYS_PER_TENANT, MAX_UNSEEN_DISABLED,
+    NewKey, StandingRows, SubjectKnown, SubjectRecord, SubjectSeen, TenantRecord, UserForgotten,
 };
 use crate::db::{AuditEntry, DbError, DbFuture};
 use crate::standing::Rights;
@@ -92,6 +92,9 @@ impl IdentityDb for Sqlite {
         self.writer.call("disable or enable a user", move |db| {
             let known = is_known(db, &tenant, Some(&user))?;
             let changed = if disabled {
+                if !known {
+                    refuse_too_many(db, &tenant, &user)?;
+                }
                 disable(db, &tenant, Some(&user), ADMIN, now_ms)?
             } else if is_disabled(db, &tenant, Some(&user), Some(OPERATOR))? {
                 false
@@ -375,6 +378,20 @@ fn disable(
         )?
         .execute(params![tenant.as_str(), name(db, tenant, user)?, authority, stored(now_ms)])?;
     Ok(changed == 1)
+}
+
+/// Names that nobody has are without end.
+fn refuse_too_many(db: &Connection, tenant: &TenantId, but: &UserId) -> Result<(), DbFault> {
+    let others: u32 = db
+        .prepare_cached(
+            "SELECT count(*) FROM disabled WHERE tenant = ?1 AND authority = ?2 AND user <> ?3 AND NOT EXISTS
+                 (SELECT 1 FROM subjects WHERE subjects.tenant = disabled.tenant AND subjects.user = disabled.user)",
+        )?
+        .query_row(params![tenant.as_str(), ADMIN, but.as_str()], |row| row.get(0))?;
+    if others < MAX_UNSEEN_DISABLED {
+        return Ok(());
+    }
+    Err(DbError::TooManyDisabled { limit: MAX_UNSEEN_DISABLED }.into())
 }
 
 /// Takes back what anybody said.
