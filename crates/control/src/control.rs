@@ -20,6 +20,7 @@ use crate::admission::Admission;
 use crate::api_error::{ApiError, ErrorKind};
 use crate::audit::{self, AuditSigner};
 use crate::auth::{AuthError, Authenticator, Identity, Issuer, KeyAge, KeyKeeper};
+use crate::changes::Changes;
 use crate::clock::{Clock, Rng};
 use crate::config::ControlConfig;
 use crate::db::Db;
@@ -109,6 +110,7 @@ struct Inner {
     uploads: Turns,
     large_bodies: Turns,
     downloads: Turns,
+    changes: Changes,
     explanations: Turns,
     paces: Arc<Paces>,
     /// Owner tasks of runs, and requests that are about to start one.
@@ -203,6 +205,7 @@ impl Control {
         let tree_tokens = TreeTokens::new(parts.db.tree_tokens(parts.clock.now_ms()).await?);
         let baselines = parts.trees.published()?;
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
+        let changes = Changes::new(parts.threads.clone());
         let paces = Arc::new(Paces::new(parts.config.checks, processors, parts.threads.clone()));
         let control = Self(Arc::new(Inner {
             parts,
@@ -226,6 +229,7 @@ impl Control {
             uploads: Turns::new(MAX_UPLOADS, MAX_UPLOADS / 4),
             large_bodies: Turns::new(MAX_LARGE_BODIES, MAX_LARGE_BODIES / 4),
             downloads: Turns::new(MAX_DOWNLOADS, MAX_DOWNLOADS / 4),
+            changes,
             explanations: Turns::new(MAX_EXPLANATIONS, 1),
             paces,
             runs: TaskTracker::new(),
@@ -551,6 +555,11 @@ impl Control {
     /// Turns of those who read archives: however slowly, nobody's upload waits for them.
     pub(crate) fn downloads(&self) -> &Turns {
         &self.0.downloads
+    }
+
+    /// Threads for what may have to wait for a store.
+    pub(crate) fn changes(&self) -> &Changes {
+        &self.0.changes
     }
 
     /// Turns of those who ask about many paths.

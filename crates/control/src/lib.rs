@@ -10,6 +10,7 @@ pub mod admission;
 pub mod api_error;
 pub mod audit;
 pub mod auth;
+mod changes;
 pub mod choosing;
 pub mod clock;
 pub mod config;

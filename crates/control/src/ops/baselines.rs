@@ -18,7 +18,7 @@ use crate::auth::Identity;
 use crate::control::{Caller, Control, OperatorCaller};
 use crate::db::{AuditEntry, BaselineRow};
 use crate::pipe::PipeReader;
-use crate::threads::{blocking, reading};
+use crate::threads::reading;
 
 /// Who is named as the author of published content. No user has a say in it.
 const AUTHOR: &str = "operator";
@@ -72,13 +72,15 @@ pub(super) async fn take_in(
 ) -> Result<(Store, VersionId), ApiError> {
     let store = control.trees().store(scope.repo())?;
     let (source, lock, meta) = (control.baselines().clone(), control.locks().of(scope.repo()), meta(&row.info)?);
-    blocking(control.threads(), move || {
-        // With others out: what of it is here must not be collected while the rest is written.
-        let _held = lock.lock().unwrap_or_else(PoisonError::into_inner);
-        let version = store.import(&source, &row.version, &meta)?;
-        Ok((store, version))
-    })
-    .await
+    control
+        .changes()
+        .make(&scope.repo().tenant, move || {
+            // With others out: what of it is here must not be collected while the rest is written.
+            let _held = lock.lock().unwrap_or_else(PoisonError::into_inner);
+            let version = store.import(&source, &row.version, &meta)?;
+            Ok((store, version))
+        })
+        .await
 }
 
 /// Publishes the folder that a tar holds, under the name's next number.

@@ -59,7 +59,8 @@ pub async fn fork(control: &Control, caller: &Caller, request: ForkRequest) -> R
         };
         let grants = std::iter::once(permit.grant()).chain(read.iter().map(PathReadPermit::grant));
         // Two waits for the disk, neither of which needs the other.
-        let (made, published) = tokio::join!(owner.audited(&caller, grants, made), publish(&owner, &permit, store));
+        let (made, published) =
+            tokio::join!(owner.audited(&caller, grants, made), publish(&owner, &caller, &permit, store));
         published?;
         made
     };
@@ -211,7 +212,8 @@ pub async fn delete(control: &Control, caller: &Caller, path: TreePath, branch: 
             let store = control.trees().store(scope.repo())?;
             let head = control.db().resolve(&scope).await?.ok_or_else(|| missing(&branch))?;
             let step = RefMove::removal(&permit, head.clone())?;
-            blocking(control.threads(), move || remove(&control, &scope, &store, &branch, &head, (&below, step))).await
+            let work = move || remove(&control, &scope, &store, &branch, &head, (&below, step));
+            owner.changes().make(&caller.principal.tenant, work).await
         };
         let result = result.await;
         owner.audited(&caller, [permit.grant()], result).await
@@ -244,16 +246,18 @@ fn remove(
 }
 
 /// Shows stock git where the branches are, if one was made.
-async fn publish(control: &Control, permit: &ForkPermit, made: Option<Store>) -> Result<(), ApiError> {
+async fn publish(control: &Control, caller: &Caller, permit: &ForkPermit, made: Option<Store>) -> Result<(), ApiError> {
     let Some(store) = made else { return Ok(()) };
-    let (control, scope) = (control.clone(), permit.scope()?);
-    blocking(control.threads(), move || {
-        let lock = control.locks().of(scope.repo());
-        let _held = lock.lock().unwrap_or_else(PoisonError::into_inner);
-        landing::publish_store(&control, &scope, &store);
-        Ok(())
-    })
-    .await
+    let (owner, scope) = (control.clone(), permit.scope()?);
+    control
+        .changes()
+        .finish(&caller.principal.tenant, move || {
+            let lock = owner.locks().of(scope.repo());
+            let _held = lock.lock().unwrap_or_else(PoisonError::into_inner);
+            landing::publish_store(&owner, &scope, &store);
+            Ok(())
+        })
+        .await
 }
 
 /// Branches are a store's, so they are asked about at its root.

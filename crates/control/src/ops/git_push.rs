@@ -238,16 +238,18 @@ async fn take(
         moves,
     };
     let commands = request.commands.clone();
-    blocking(control.threads(), move || {
-        Ok(match landing.land(pushed)? {
-            Ok(mut notices) => {
-                notices.extend(landing.notices());
-                Report { notices, ..Report::moved(&commands) }
-            }
-            Err(reasons) => Report::refused(&commands, &reasons),
+    control
+        .changes()
+        .finish(&caller.principal.tenant, move || {
+            Ok(match landing.land(pushed)? {
+                Ok(mut notices) => {
+                    notices.extend(landing.notices());
+                    Report { notices, ..Report::moved(&commands) }
+                }
+                Err(reasons) => Report::refused(&commands, &reasons),
+            })
         })
-    })
-    .await
+        .await
 }
 
 /// A push whose objects were found sound.

@@ -23,7 +23,6 @@ use super::{branches, landing};
 use crate::api_error::{ApiError, Details, ErrorKind};
 use crate::control::{Caller, Control};
 use crate::db::{DbError, RefMove};
-use crate::threads::blocking;
 
 /// Rounds after which a branch that keeps moving is left alone.
 const MAX_ROUNDS: usize = 8;
@@ -47,11 +46,13 @@ pub async fn promote(control: &Control, caller: &Caller, request: PromotionReque
         let result = async {
             let below = Below::writes_and_deletes(&caller, vec![permit.path().clone()]);
             let promotion = Promotion { control: owner.clone(), store, permit, below };
-            blocking(owner.threads(), move || {
-                let result = promotion.carry_out();
-                Ok((promotion.permit, result))
-            })
-            .await
+            owner
+                .changes()
+                .make(&caller.principal.tenant, move || {
+                    let result = promotion.carry_out();
+                    Ok((promotion.permit, result))
+                })
+                .await
         };
         match result.await {
             Ok((permit, result)) => owner.audited(&caller, [permit.grant(), read.grant()], result).await,

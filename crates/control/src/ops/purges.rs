@@ -95,8 +95,8 @@ async fn carry_out(
     let salt = hex(&control.salt()?);
     let (owner, asker, permit) = (control.clone(), caller.clone(), Arc::clone(permit));
     let (purge, salted) = (id.clone(), salt.clone());
-    let pending =
-        blocking(control.threads(), move || rewrite(&owner, &asker, &permit, (purge, &salted), receipt)).await?;
+    let work = move || rewrite(&owner, &asker, &permit, (purge, &salted), receipt);
+    let pending = control.changes().make(&caller.principal.tenant, work).await?;
     control.forget_checkouts(&pending.repo);
     for _ in 0..TRIES {
         if remove(control, &pending).await? {

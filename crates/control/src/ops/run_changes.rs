@@ -23,7 +23,7 @@ use super::slices::Slice;
 use crate::api_error::ApiError;
 use crate::db::{RefMove, RunEnd, RunFailure};
 use crate::pipe::{PipeWriter, pipe};
-use crate::threads::{blocking, reading};
+use crate::threads::reading;
 
 /// Most bytes of the paths of a result's notices, so that the last event's line holds them however JSON escapes them.
 const MAX_NOTICE_BYTES: usize = 512 * 1024;
@@ -148,7 +148,7 @@ impl Going {
         let (control, run, permit) = (self.control.clone(), self.run.clone(), Arc::clone(&self.permit));
         let caller = self.caller.clone();
         let shown = paths.iter().flatten().next().map(|(_, path)| path.clone());
-        let landing = blocking(self.control.threads(), move || {
+        let landing = self.control.changes().finish(&self.caller.principal.tenant, move || {
             let result = RunResult { notices: shaped(&pieces, &paths, result.notices.clone())?, ..result };
             let told = |landed: &[Landed]| RunResult { versions: versions(&paths, landed), ..result.clone() };
             let commit = |landed: &[Landed], moves: Vec<RefMove>| {

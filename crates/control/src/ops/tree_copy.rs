@@ -15,7 +15,6 @@ use super::tree_access::{self, Opened};
 use super::tree_write::{Allowed, Change, LOOKED_AT, WriteAsk, Written, see_through};
 use crate::api_error::ApiError;
 use crate::control::{Caller, Control};
-use crate::threads::blocking;
 
 /// What to copy.
 #[derive(Debug, Clone)]
@@ -67,12 +66,15 @@ pub async fn copy(control: &Control, caller: &Caller, ask: CopyAsk) -> Result<Wr
         let below = Some(Below::writes_and_deletes(&user, folders));
         let verb = if moves { "Move" } else { "Copy" };
         let carried = labels::carry(&owner, &from, &to.path);
-        let change = Change::new(owner, &user, permitted, opened, to, below, verb).carrying(carried);
-        blocking(change.threads(), move || {
-            let _turn = turn;
-            go(&change, &user, &readable, &source, delete.as_ref(), same_store)
-        })
-        .await
+        let change = Change::new(owner.clone(), &user, permitted, opened, to, below, verb).carrying(carried);
+        let tenant = user.principal.tenant.clone();
+        owner
+            .changes()
+            .make(&tenant, move || {
+                let _turn = turn;
+                go(&change, &user, &readable, &source, delete.as_ref(), same_store)
+            })
+            .await
     })
     .await
 }

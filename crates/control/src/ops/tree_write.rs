@@ -20,7 +20,7 @@ use super::unseen::Unseen;
 use crate::api_error::{ApiError, ErrorKind};
 use crate::control::{Caller, Control};
 use crate::pipe::PipeReader;
-use crate::threads::{Threads, blocking, reading};
+use crate::threads::{Threads, reading};
 use crate::turns::Turn;
 
 /// How long an upload waits for its turn.
@@ -118,16 +118,18 @@ pub async fn delete(control: &Control, caller: &Caller, ask: WriteAsk) -> Result
         let turn = owner.asking_below(&user, &[Action::TreeDelete]).await?;
         let opened = tree_access::open_to_write(&owner, &permitted).await?;
         let below = Some(Below::new(&user, WriteAction::Delete, vec![ask.path.clone()]));
-        let change = Change::new(owner, &user, permitted, opened, ask, below, "Delete");
-        blocking(change.threads(), move || {
-            let _turn = turn;
-            let Opened { store, path, version } = &change.opened;
-            change.check(store, version.as_ref())?;
-            let made = change.opened.named(store.delete(version.as_ref(), path.inner(), &change.meta))?;
-            let made = made.ok_or_else(|| tree_access::nothing_there(path))?;
-            change.land(made)
-        })
-        .await
+        let change = Change::new(owner.clone(), &user, permitted, opened, ask, below, "Delete");
+        owner
+            .changes()
+            .make(&user.principal.tenant, move || {
+                let _turn = turn;
+                let Opened { store, path, version } = &change.opened;
+                change.check(store, version.as_ref())?;
+                let made = change.opened.named(store.delete(version.as_ref(), path.inner(), &change.meta))?;
+                let made = made.ok_or_else(|| tree_access::nothing_there(path))?;
+                change.land(made)
+            })
+            .await
     })
     .await
 }
@@ -191,14 +193,16 @@ pub(super) async fn change(
         // One path alone is no more than a question.
         let turn = if below.is_some() { owner.asking_below(&user, &LOOKED_AT).await? } else { None };
         let opened = tree_access::open_to_write(&owner, &permitted).await?;
-        let change = Change::new(owner, &user, permitted, opened, ask, below, verb);
-        blocking(change.threads(), move || {
-            let _turn = turn;
-            change.check(&change.opened.store, change.opened.version.as_ref())?;
-            let made = make(&change)?;
-            change.land(made)
-        })
-        .await
+        let change = Change::new(owner.clone(), &user, permitted, opened, ask, below, verb);
+        owner
+            .changes()
+            .make(&user.principal.tenant, move || {
+                let _turn = turn;
+                change.check(&change.opened.store, change.opened.version.as_ref())?;
+                let made = make(&change)?;
+                change.land(made)
+            })
+            .await
     })
     .await
 }
