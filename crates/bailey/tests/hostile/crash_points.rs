@@ -41,7 +41,7 @@ const FIELDS: usize = 2;
 /// Rounds of the long form. Each has two lives at the least for each point.
 const ROUNDS: u64 = 50;
 /// Tries to get to a point once more.
-const TRIES: u64 = 12;
+const TRIES: u64 = 40;
 /// The longest that a server may take to be back.
 const BACK: Duration = Duration::from_secs(30);
 /// The longest that anything of an earlier life may stay.
