@@ -71,9 +71,13 @@ fn value(content: &[u8]) -> u64 {
     value
 }
 
-/// A program that writes a value's content below `/data`, whole or not at all.
+/// A program that writes a value's content below `/data`, whole or not at all: also where one of its processes is killed.
 pub(crate) fn program(name: &str, value: u64) -> String {
-    format!("yes {value:020} | head -n {} > /data/.{name}; mv /data/.{name} /data/{name}", lines(value))
+    let lines = lines(value);
+    format!(
+        "yes {value:020} | head -n {lines} > /data/.{name}; \
+         [ $(wc -l < /data/.{name}) = {lines} ] && mv /data/.{name} /data/{name}"
+    )
 }
 
 fn send(server: &Server, user: &User, method: &str, below: &str, body: &[u8]) -> Option<(u16, Vec<u8>)> {
