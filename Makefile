@@ -60,6 +60,7 @@ demo: build ## Play the story: one run over one tenant's files, and the empty ro
 test: setup lint crash-points static ## Lint, and run every test
 	@trap 'test -z "$(SUDO)" || $(SUDO) chown -R "$$(id -u):$$(id -g)" "$(CARGO_TARGET_DIR)"' EXIT
 	env $(HASHES) cargo build --locked -p bailey
+	install -m 0755 $(STATIC_DIR)/bailey-jail $(STATIC_DIR)/bailey-guest $(DEBUG)/
 	$(SUDO) $(DEBUG)/bailey template prepare --wall microvm
 	$(RUNNER) cargo test --workspace --exclude bailey --locked --no-fail-fast
 	# Cargo has put its own builds of these two there; the end-to-end tests are about the static ones.
