@@ -27,4 +27,4 @@ pub mod transport;
 pub mod wall;
 
 pub use checkout::CheckoutRoom;
-pub use node::{Deadlines, Machines, Node, NodeConfig, NodeError};
+pub use node::{Deadlines, Machines, Microvm, Node, NodeConfig, NodeError};

@@ -33,6 +33,7 @@ use crate::wall::Wall;
 use crate::wall::container::ContainerWall;
 use crate::wall::gvisor::{GvisorConfig, GvisorWall};
 use crate::wall::jailed::Jailed;
+use crate::wall::microvm::{self, MicrovmConfig, MicrovmError, MicrovmWall};
 use crate::wall::streamed::{Origins, Patience, Streamed};
 
 /// How long a guest may take to kill its code before its machine is killed.
@@ -83,11 +84,25 @@ pub struct Machines {
     pub origins: Origins,
     /// Kernels in user space.
     pub gvisor: Option<GvisorConfig>,
+    /// Machines with a kernel of their own.
+    pub microvm: Option<Microvm>,
+}
+
+/// What the `microvm` wall takes.
+#[derive(Debug, Clone)]
+pub struct Microvm {
+    /// What its machines are made from.
+    pub config: MicrovmConfig,
+    /// What they run on.
+    pub host: microvm::Host,
+    /// Those that wait, for each template.
+    pub parked: usize,
 }
 
 impl std::fmt::Debug for Machines {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Machines").field("gvisor", &self.gvisor).finish_non_exhaustive()
+        let Self { gvisor, microvm, .. } = self;
+        f.debug_struct("Machines").field("gvisor", gvisor).field("microvm", microvm).finish_non_exhaustive()
     }
 }
 
@@ -95,14 +110,15 @@ impl Machines {
     /// None.
     #[must_use]
     pub fn none() -> Self {
-        Self { origins: Arc::new(|| Err(io::ErrorKind::Unsupported.into())), gvisor: None }
+        Self { origins: Arc::new(|| Err(io::ErrorKind::Unsupported.into())), gvisor: None, microvm: None }
     }
 
     /// Sandboxes that wait, where a wall has a number of its own.
     fn parked(&self, wall: WallKind) -> Option<usize> {
         match wall {
             WallKind::Gvisor => self.gvisor.as_ref().map(|gvisor| gvisor.parked),
-            WallKind::Container | WallKind::Microvm | WallKind::Isolate => None,
+            WallKind::Microvm => self.microvm.as_ref().map(|microvm| microvm.parked),
+            WallKind::Container | WallKind::Isolate => None,
         }
     }
 }
@@ -140,6 +156,9 @@ pub enum NodeError {
     /// The folder for checkouts cannot be used.
     #[error("could not use the folder for checkouts")]
     Checkouts(#[source] io::Error),
+    /// There are no machines with a kernel of their own.
+    #[error("could not build the wall `microvm`")]
+    Microvm(#[source] MicrovmError),
 }
 
 /// Sandboxes on this host. Cheap to clone.
@@ -195,21 +214,25 @@ impl std::fmt::Debug for Node {
 }
 
 impl Node {
-    /// Starts a node with the container wall and the machines that are asked for, on a connection to `bailey-jail`. Called
-    /// inside a runtime.
+    /// Starts a node with the container wall and the machines that are asked for, on a connection to `bailey-jail`. The first
+    /// of those with a kernel of their own is booted, which takes seconds, and kept.
     ///
     /// # Errors
     /// See [`NodeError`].
-    pub fn start(jail: OwnedFd, config: NodeConfig) -> Result<Self, NodeError> {
+    pub async fn start(jail: OwnedFd, config: NodeConfig) -> Result<Self, NodeError> {
         let tasks = Tasks::new();
         // The connection ends with its last user, so it is not among the tasks that a shutdown waits for.
         let jail = JailClient::start(jail, &Tasks::new()).map_err(NodeError::Jail)?;
         let jail = Jailed::new(jail, tasks.clone(), config.deadlines.jail);
         let mut walls: Vec<Arc<dyn Wall>> = vec![Arc::new(ContainerWall::new(jail.clone()))];
+        let patience = Patience { answer: config.deadlines.agent, slice: config.deadlines.claim, stop: STOP };
+        let streamed = Streamed::new(jail, Arc::clone(&config.machines.origins), patience);
         if let Some(gvisor) = &config.machines.gvisor {
-            let patience = Patience { answer: config.deadlines.agent, slice: config.deadlines.claim, stop: STOP };
-            let streamed = Streamed::new(jail, Arc::clone(&config.machines.origins), patience);
-            walls.push(Arc::new(GvisorWall::new(streamed, gvisor.clone())));
+            walls.push(Arc::new(GvisorWall::new(streamed.clone(), gvisor.clone())));
+        }
+        if let Some(Microvm { config: of, host, .. }) = &config.machines.microvm {
+            let made = MicrovmWall::start(streamed, of.clone(), host.clone(), (config.mint)());
+            walls.push(made.await.map_err(NodeError::Microvm)?);
         }
         Self::with_walls(walls, tasks, config)
     }

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::fake_wall::FakeWall;
 
 /// Longest that anything in a test may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
 pub(crate) fn digest() -> TemplateDigest {
     "a".repeat(64).parse().unwrap()

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,15 +12,13 @@ use bailey_node::jail::JailClient;
 use bailey_node::machine::Machine;
 use bailey_node::tasks::Tasks;
 use bailey_node::wall::jailed::Jailed;
-use bailey_node::wall::microvm::{Accelerator, Host, MicrovmConfig, MicrovmWall, Patience};
+use bailey_node::wall::microvm::{MicrovmConfig, MicrovmWall};
 use bailey_node::wall::streamed::{self, Origin, Origins, Streamed};
 use bailey_node::wall::{ClaimOrder, Wall, WallError};
 use bailey_protocol::guest::{GENERATION, InitRequest};
-use bailey_protocol::id::{ShareTag, TemplateDigest};
-use bailey_protocol::jail::TemplateImage;
+use bailey_protocol::id::ShareTag;
 use bailey_protocol::limits::Limits;
 use bailey_protocol::node::Ending;
-use serde_json::Value;
 use tokio::time::Instant;
 
 use crate::bench::mint;
@@ -37,8 +35,7 @@ struct Bench {
     jail: Child,
     streamed: Streamed,
     tasks: Tasks,
-    image: Value,
-    folder: PathBuf,
+    config: MicrovmConfig,
 }
 
 impl Bench {
@@ -48,36 +45,20 @@ impl Bench {
         let folder = data.join("attached/machines");
         std::fs::create_dir_all(&data).unwrap();
         drop(std::fs::remove_dir_all(&folder));
-        let cache = real::cache().join("templates");
-        let image = std::fs::read(cache.join("microvm.json"));
-        let image = image.expect("no image: run `bailey template prepare --wall microvm`");
-        let image: Value = serde_json::from_slice(&image).unwrap();
-        let digest: TemplateDigest = image["digest"].as_str().unwrap().parse().unwrap();
-        let images = vec![TemplateImage { image: cache.join(format!("{digest}.erofs")), digest }];
+        let (image, config) = real::microvm(&folder, 768 * MIB);
+        let images = vec![image];
         let (socket, jail, _) = real::jail_with(&data, images);
         let tasks = Tasks::new();
         let streamed = streamed(socket, &tasks);
-        Self { jail, streamed, tasks, image, folder }
+        Self { jail, streamed, tasks, config }
     }
 
     fn config(&self) -> MicrovmConfig {
-        let text = |name: &str| self.image[name].as_str().unwrap().to_owned();
-        MicrovmConfig {
-            template: text("template").parse().unwrap(),
-            image: text("digest").parse().unwrap(),
-            kernel: text("kernel"),
-            vmm: text("vmm"),
-            memory_bytes: 768 * MIB,
-            folder: self.folder.clone(),
-            warm: vec![words(&["python3", "-c", "import json, random, uuid, secrets"])],
-            canaries: vec![CANARY.as_bytes().to_vec()],
-            cold: false,
-            patience: Patience::default(),
-        }
+        MicrovmConfig { canaries: vec![CANARY.as_bytes().to_vec()], ..self.config.clone() }
     }
 
     async fn wall(&self, config: MicrovmConfig) -> Arc<MicrovmWall> {
-        MicrovmWall::start(self.streamed.clone(), config, host(), mint()()).await.unwrap()
+        MicrovmWall::start(self.streamed.clone(), config, real::processor(), mint()()).await.unwrap()
     }
 
     /// The monitors that there are: they are the jail's children.
@@ -96,7 +77,7 @@ impl Bench {
     /// A parked machine, and how long that took.
     async fn park(&self, wall: &Arc<MicrovmWall>) -> (Machine, Duration) {
         let begun = Instant::now();
-        let template = self.image["template"].as_str().unwrap().parse().unwrap();
+        let template = self.config.template.clone();
         let parked = Arc::clone(wall).park(mint()(), template, Limits::default()).await.unwrap();
         let machine = Machine::up(parked, PATIENCE, &self.tasks).await.unwrap();
         (machine, begun.elapsed())
@@ -112,10 +93,6 @@ impl Drop for Bench {
 
 fn words(words: &[&str]) -> Vec<String> {
     words.iter().map(|&word| word.to_owned()).collect()
-}
-
-fn host() -> Host {
-    Host::read(&std::fs::read_to_string("/proc/cpuinfo").unwrap(), Accelerator::Tcg).unwrap()
 }
 
 fn now() -> Duration {
@@ -199,7 +176,7 @@ async fn every_clone_is_a_machine_of_its_own() {
     }
     assert!(seen.iter().all(|values| values.len() == clones), "{seen:?}");
     // What is on disk is used again, and what somebody has touched is not.
-    let path = bench.folder.join("machine");
+    let path = bench.config.folder.join("machine");
     let first = std::fs::read(&path).unwrap();
     let begun = Instant::now();
     let wall = bench.wall(bench.config()).await;
@@ -225,7 +202,7 @@ async fn machines_start_without_a_snapshot_too() {
     println!("booted after {took:?}");
     wall.claim(&machine.live(), order()).await.unwrap();
     assert_eq!(output(machine, &["uname", "-s"]).await, "Linux\n");
-    assert!(!bench.folder.join("machine").exists(), "a snapshot after {:?}", begun.elapsed());
+    assert!(!bench.config.folder.join("machine").exists(), "a snapshot after {:?}", begun.elapsed());
     let (machine, _) = bench.park(&wall).await;
     let large = ClaimOrder { limits: Limits { memory_bytes: 4096 * MIB, ..Limits::default() }, ..order() };
     let refused = wall.claim(&machine.live(), large).await;

@@ -12,8 +12,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, OnceLock};
 
 use bailey_node::wall::gvisor::{self, GvisorConfig};
+use bailey_node::wall::microvm::{self as machine, Accelerator, MicrovmConfig, Patience};
 use bailey_node::wall::streamed::{Origin, Origins};
-use bailey_node::{CheckoutRoom, Deadlines, Machines, Node, NodeConfig, git};
+use bailey_node::{CheckoutRoom, Deadlines, Machines, Microvm, Node, NodeConfig, git};
 use bailey_protocol::guest::AGENT_PATH;
 use bailey_protocol::id::TemplateDigest;
 use bailey_protocol::jail::{SupervisorConfig, TemplateImage};
@@ -55,6 +56,15 @@ pub(crate) fn shared_gvisor() -> &'static Host {
     })
 }
 
+/// The same behind machines with a kernel of their own.
+pub(crate) fn shared_microvm() -> &'static Host {
+    static HOST: OnceLock<Host> = OnceLock::new();
+    HOST.get_or_init(|| {
+        let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join("node-contract-microvm");
+        Host::start_behind(WallKind::Microvm, &data, 2)
+    })
+}
+
 impl Host {
     /// Starts a jail on a data folder, and a node with so many parked sandboxes.
     pub(crate) fn start(data: &Path, parked: usize) -> Self {
@@ -73,13 +83,18 @@ impl Host {
                     .try_init(),
             );
         }
+        let ours = data.join("attached");
+        drop(std::fs::remove_dir_all(&ours));
         let image = (wall == WallKind::Gvisor).then(gvisor_image);
-        let (socket, jail, digest) = jail_with(data, image.iter().cloned().collect());
+        let machines = (wall == WallKind::Microvm).then(|| microvm(&ours.join("machines"), 1152 << 20));
+        let images = image.iter().chain(machines.iter().map(|(image, _)| image)).cloned().collect();
+        let (socket, jail, digest) = jail_with(data, images);
         let gvisor = image.map(|image| GvisorConfig {
             images: [(digest.clone(), image.digest)].into(),
             version: "test".to_owned(),
             parked,
         });
+        let microvm = machines.map(|(_, config)| Microvm { config, host: processor(), parked });
         let origins: Origins = Arc::new(|| {
             let mut random = [0; Origin::RANDOM];
             rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
@@ -87,8 +102,6 @@ impl Host {
             Ok(Origin { now_ns: u64::try_from(now.tv_sec).unwrap() * 1_000_000_000, random })
         });
         let runtime = Runtime::new().unwrap();
-        let ours = data.join("attached");
-        drop(std::fs::remove_dir_all(&ours));
         let trees = Trees::open(&ours.join("trees")).unwrap();
         let config = NodeConfig {
             source: Arc::new(trees.clone()),
@@ -97,17 +110,14 @@ impl Host {
             checkout_room: CheckoutRoom { most: 1 << 30, kept: 1 << 30 },
             templates: [("base".parse().unwrap(), digest)].into(),
             parked: if wall == WallKind::Container { parked } else { 0 },
-            machines: Machines { origins, gvisor },
+            machines: Machines { origins, gvisor, microvm },
             limits: Limits::default(),
             ceiling: Limits { timeout_ms: 600_000, output_bytes: 1 << 30, ..Limits::default() },
             large_disks: None,
             deadlines: Deadlines::default(),
             mint: mint(),
         };
-        let node = {
-            let _context = runtime.enter();
-            Node::start(socket, config).unwrap()
-        };
+        let node = runtime.block_on(Node::start(socket, config)).unwrap();
         Self { wall, runtime, node, trees, jail }
     }
 }
@@ -165,6 +175,35 @@ fn binary(name: &str) -> PathBuf {
 /// Where images are.
 pub(crate) fn cache() -> PathBuf {
     setting("BAILEY_CACHE").unwrap_or_else(|| "/var/cache/bailey".into())
+}
+
+/// What the host's processor is.
+pub(crate) fn processor() -> machine::Host {
+    machine::Host::read(&std::fs::read_to_string("/proc/cpuinfo").unwrap(), Accelerator::Tcg).unwrap()
+}
+
+/// The image of the machines, and machines of this size that are kept in a folder.
+pub(crate) fn microvm(folder: &Path, memory_bytes: u64) -> (TemplateImage, MicrovmConfig) {
+    let cache = cache().join("templates");
+    let image = std::fs::read(cache.join("microvm.json"));
+    let image = image.expect("no image: run `bailey template prepare --wall microvm`");
+    let image: serde_json::Value = serde_json::from_slice(&image).unwrap();
+    let text = |name: &str| image[name].as_str().unwrap().to_owned();
+    let digest: TemplateDigest = text("digest").parse().unwrap();
+    let warm = ["python3", "-c", "import json, random, uuid, secrets"].map(str::to_owned);
+    let config = MicrovmConfig {
+        template: text("template").parse().unwrap(),
+        image: digest.clone(),
+        kernel: text("kernel"),
+        vmm: text("vmm"),
+        memory_bytes,
+        folder: folder.to_owned(),
+        warm: vec![warm.into()],
+        canaries: Vec::new(),
+        cold: false,
+        patience: Patience::default(),
+    };
+    (TemplateImage { image: cache.join(format!("{digest}.erofs")), digest }, config)
 }
 
 /// An image with the host's `runsc`, the guest and the template, as the product packs it.
