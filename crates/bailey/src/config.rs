@@ -10,7 +10,7 @@ mod walls;
 use std::path::PathBuf;
 
 pub(crate) use self::serve::{ServeConfig, ServerConfig};
-pub(crate) use self::walls::GvisorServed;
+pub(crate) use self::walls::{GvisorServed, MicrovmServed};
 pub(crate) use client::{ClientConfig, SERVER_FLAG, TOKEN_FLAG};
 
 const DEFAULT_DATA: &str = "/var/lib/bailey";

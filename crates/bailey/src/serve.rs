@@ -30,6 +30,8 @@ pub(crate) enum ServeError {
     Config(#[from] ConfigError),
     #[error(transparent)]
     Template(#[from] TemplateError),
+    #[error("no machines on this host: its kernel does not say how fast the processor's counter is (/proc/cpuinfo)")]
+    Processor,
     #[error("cannot {action}: {source}")]
     System { action: &'static str, source: std::io::Error },
 }

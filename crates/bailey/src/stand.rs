@@ -115,7 +115,7 @@ pub(crate) fn on<T>(
     let pid = jail.id();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let done = runtime.block_on(async {
-        let stand = start_node(socket, pid, &template.digest, data.path(), behind)?;
+        let stand = start_node(socket, pid, &template.digest, data.path(), behind).await?;
         let mut interrupts = Interrupts::listen()?;
         // Given up in an orderly way: whatever was made for it goes as at its end.
         let done = tokio::select! {
@@ -153,7 +153,7 @@ fn start_jail(binary: &Path, supervisor: &SupervisorConfig) -> anyhow::Result<(C
     Ok((spawned.context("start bailey-jail")?, ours))
 }
 
-fn start_node(
+async fn start_node(
     socket: OwnedFd,
     jail: u32,
     digest: &TemplateDigest,
@@ -181,13 +181,14 @@ fn start_node(
             checkout_room: CHECKOUT_ROOM,
             templates: BTreeMap::from([(base.clone(), digest.clone())]),
             parked: 0,
-            machines: Machines { origins: machines::origins(&clock, &rng), gvisor },
+            machines: Machines { origins: machines::origins(&clock, &rng), gvisor, microvm: None },
             limits: Limits::default(),
             large_disks: None,
             ceiling: Limits { timeout_ms: LONGEST_MS, ..Limits::default() },
             deadlines: Deadlines::default(),
             mint: Arc::new(mint),
         },
-    )?;
+    )
+    .await?;
     Ok(Stand { node, trees, jail, folder: data.to_owned(), wall: behind.wall(), base, clock, rng })
 }

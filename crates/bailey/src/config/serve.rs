@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::identity::{IdentityFile, ServerIdentity};
 use super::storage::{self, QuotaFile, RetentionFile};
-use super::walls::{self, Gvisor, GvisorServed, MAX_PARKED, WallsFile};
+use super::walls::{self, Gvisor, GvisorServed, MAX_PARKED, Microvm, MicrovmServed, WallsFile};
 use super::{ConfigError, cache, data};
 use crate::cli::ServeArgs;
 
@@ -126,6 +126,7 @@ pub(crate) struct ServeConfig {
     pub(crate) policy_cache_mib: u32,
     pub(crate) parked: u32,
     pub(crate) gvisor: Option<Gvisor>,
+    pub(crate) microvm: Option<Microvm>,
     pub(crate) log: LogLevel,
     pub(crate) limits: RunLimits,
     pub(crate) large_disks: Option<LargeDisks>,
@@ -144,6 +145,7 @@ pub(crate) struct ServerConfig {
     pub(crate) policy_cache_mib: u32,
     pub(crate) parked: u32,
     pub(crate) gvisor: Option<GvisorServed>,
+    pub(crate) microvm: Option<MicrovmServed>,
     pub(crate) drain_ms: u64,
     pub(crate) log: LogLevel,
     pub(crate) limits: RunLimits,
@@ -188,6 +190,7 @@ impl ServeConfig {
             disks.check().map_err(|source| ConfigError::LargeDisks { path: path.clone(), source })?;
         }
         let cache_mib = file.policy_cache_mib.unwrap_or(512);
+        let (gvisor, microvm) = walls::read(&path, file.walls)?;
         Ok(Self {
             policy_cache_mib: range("policy_cache_mib", cache_mib, 1, 65_536, "use 1 to 65536")?,
             listen: args.listen.or(file.listen).unwrap_or(DEFAULT_LISTEN),
@@ -197,7 +200,8 @@ impl ServeConfig {
             policies: file.policies.as_deref().map(super::policies::read).transpose()?.unwrap_or_default(),
             policy_folder: file.policies.map(super::absolute).transpose()?,
             parked: range("parked", file.parked.unwrap_or(4), 0, MAX_PARKED, "use 0 to 1000")?,
-            gvisor: walls::gvisor(&path, file.walls)?,
+            gvisor,
+            microvm,
             log: file.log.unwrap_or_default(),
             limits: file.limits,
             large_disks: file.large_disks,
@@ -257,6 +261,9 @@ mod tests {
         let gvisor = parse("[walls.gvisor]\nparked = 3\nrunsc = '/opt/runsc'").unwrap().gvisor.unwrap();
         assert_eq!((gvisor.parked, gvisor.runsc.as_deref()), (3, Some(Path::new("/opt/runsc"))));
         assert_eq!(parse("[walls.gvisor]").unwrap().gvisor.unwrap().parked, 2);
+        assert!(parse("").unwrap().microvm.is_none());
+        let microvm = parse("[walls.microvm]\nparked = 1\nmemory_bytes = 536870912").unwrap().microvm.unwrap();
+        assert_eq!((microvm.parked, microvm.memory_bytes), (1, 512 << 20));
         for bad in [
             "[large_disks]\ncount = 2",
             "[large_disks]\ncount = 0\nbytes = 1073741824\ninodes = 262144",
@@ -264,6 +271,9 @@ mod tests {
             "Parked = 1",
             "[walls.gvisor]\nparked = 1001",
             "[walls.gvisor]\nrunsc = 'runsc'",
+            "[walls.microvm]\nmemory_bytes = 1",
+            "[walls.microvm]\nmemory_bytes = 536870913",
+            "[walls.microvm]\nparked = 1001",
             "[walls.gvizor]",
             "[walls]\ngvisor = true",
             "parked = -1",

@@ -9,11 +9,11 @@ use bailey_control::clock::Clock;
 use bailey_protocol::jail::{ServerLaunch, SupervisorConfig, TemplateImage};
 
 use super::host::{require_kernel, require_root};
-use super::{Binaries, ServeError, handover};
+use super::{Binaries, ServeError, handover, machines};
 use crate::cli::ServeArgs;
 use crate::config::{GvisorServed, ServeConfig, ServerConfig};
-use crate::template;
 use crate::template::sentry::{self, Runsc};
+use crate::template::{self, machine};
 use crate::terminal::note;
 
 /// What the server needs beyond the time that runs get: to answer, and to close what is open.
@@ -42,6 +42,12 @@ pub(crate) fn launch(args: ServeArgs, json: bool) -> Result<Infallible, ServeErr
         sentry::ensure(&config.cache, &template, &binaries.guest, &runsc).map(|image| (image, wall.parked))
     });
     let gvisor = gvisor.transpose()?;
+    let machine = config.microvm.map(|wall| {
+        let own = crate::config::guest_kernel()?;
+        let machine = machine::ensure(&config.cache, &template, &binaries.guest, own.as_deref())?;
+        machines::served(&machine, wall.parked, wall.memory_bytes).map(|served| (machine.as_image(), served))
+    });
+    let (machine_image, microvm) = machine.transpose()?.unzip();
     let server = ServerConfig {
         template: template.digest.clone(),
         policies: config.policies,
@@ -53,6 +59,7 @@ pub(crate) fn launch(args: ServeArgs, json: bool) -> Result<Infallible, ServeErr
             version: sentry.version.clone(),
             parked: *parked,
         }),
+        microvm,
         drain_ms: u64::try_from(config.drain.as_millis()).unwrap_or(u64::MAX),
         log: config.log,
         limits: config.limits,
@@ -66,7 +73,7 @@ pub(crate) fn launch(args: ServeArgs, json: bool) -> Result<Infallible, ServeErr
         guest_binary: binaries.guest,
         guest_sha256: binaries.guest_sha256,
         templates: vec![TemplateImage { digest: template.digest, image: template.image }],
-        images: gvisor.iter().map(|(sentry, _)| sentry.as_image()).collect(),
+        images: gvisor.iter().map(|(sentry, _)| sentry.as_image()).chain(machine_image).collect(),
         large_disks: config.large_disks,
         server: Some(ServerLaunch {
             listen: config.listen,

@@ -111,12 +111,16 @@ async fn serve(jail: OwnedFd, listener: OwnedFd, config: ServerConfig) -> anyhow
     config.limits.apply(&mut control_config.runs)?;
     let (cpu_millis, memory_bytes) = super::host::size();
     control_config.runs.fit_host(cpu_millis, memory_bytes);
-    let node = Node::start(jail, node_config(&config, base, control_config.runs.ceiling, &trees, data, &clock, &rng)?)
-        .context("start the node")?;
+    let node_config = node_config(&config, base, control_config.runs.ceiling, &trees, data, &clock, &rng)?;
+    let node = Node::start(jail, node_config).await.context("start the node")?;
     if config.gvisor.is_some() {
         // Before it is promised to anybody.
         node.prove(WallKind::Gvisor).await.context("start a sandbox behind the wall `gvisor`")?;
         control_config.runs.host.walls.insert(WallKind::Gvisor, None);
+    }
+    if config.microvm.is_some() {
+        node.prove(WallKind::Microvm).await.context("start a sandbox behind the wall `microvm`")?;
+        control_config.runs.host.walls.insert(WallKind::Microvm, Some(false));
     }
 
     let (orders, queue) = mpsc::channel(ORDERS);
@@ -182,6 +186,8 @@ fn node_config(
     let (trees, clock, rng) = (trees.clone(), clock.clone(), rng.clone());
     let origins = machines::origins(&clock, &rng);
     let gvisor = config.gvisor.as_ref().map(|gvisor| machines::gvisor(&config.template, gvisor)).transpose()?;
+    let microvm =
+        config.microvm.as_ref().map(|microvm| machines::microvm(&config.template, microvm, data)).transpose()?;
     Ok(NodeConfig {
         repos: bailey_node::git::repos_of(trees.clone()),
         source: Arc::new(trees),
@@ -189,7 +195,7 @@ fn node_config(
         checkout_room: checkout_room(data).context("look at the data folder's file system")?,
         templates: BTreeMap::from([(base, config.template.clone())]),
         parked: usize::try_from(config.parked)?,
-        machines: Machines { origins, gvisor },
+        machines: Machines { origins, gvisor, microvm },
         limits: Limits::default(),
         ceiling,
         large_disks: config.large_disks,

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use bailey_protocol::id::TemplateDigest;
+use bailey_protocol::jail::TemplateImage;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -71,6 +72,13 @@ pub(crate) struct Machine {
     /// The image.
     #[serde(skip_deserializing)]
     pub(crate) image: PathBuf,
+}
+
+impl Machine {
+    /// What the jail mounts.
+    pub(crate) fn as_image(&self) -> TemplateImage {
+        TemplateImage { digest: self.digest.clone(), image: self.image.clone() }
+    }
 }
 
 /// The kernel that machines start.

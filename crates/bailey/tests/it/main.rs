@@ -17,6 +17,7 @@ mod gvisor;
 mod host;
 mod identity;
 mod lifecycle;
+mod microvm;
 mod policies;
 mod readme;
 mod run;
