@@ -93,7 +93,8 @@ impl Tree {
             None => files::write(&self.home, "memory.max", &memory),
         }
         .or_fence("limit the memory of all cages")?;
-        let home = v1(Controller::Pids).map_or(&self.home, |hierarchy| &hierarchy.home);
+        // In the v2 tree the server is below the same folder: cages at their limit would keep it from starting threads.
+        let Some(V1 { home, .. }) = v1(Controller::Pids) else { return Ok(()) };
         files::write(home, "pids.max", &pids).or_fence("limit the processes of all cages")
     }
 }

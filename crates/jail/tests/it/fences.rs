@@ -80,7 +80,7 @@ const FENCES: &[(&str, When, On)] = &[
     ("make the cgroup v2 folder", Start, Any),
     ("find cgroup.kill", Start, Any),
     ("limit the memory of all cages", Start, Any),
-    ("limit the processes of all cages", Start, Any),
+    ("limit the processes of all cages", Start, V1("pids")),
     ("mount the cgroup v1 hierarchy *", Start, V1("memory")),
     ("find out how layers are named", Start, Any),
     ("open the time namespace", Start, Any),
