@@ -185,9 +185,10 @@ fn how(wall: WallKind) -> &'static str {
         WallKind::Gvisor => {
             "Install `runsc`, write `[walls.gvisor]` into the server's configuration and start it again: `bailey doctor` tries it."
         }
-        WallKind::Microvm | WallKind::Isolate => {
-            "This version of Bailey does not have it: `bailey doctor` lists the walls that it has."
+        WallKind::Microvm => {
+            "Where emulated machines are enough, which are no boundary for hostile code: install `qemu-system-x86`, write `[walls.microvm]` into the server's configuration and name the wall. This version of Bailey has no others."
         }
+        WallKind::Isolate => "This version of Bailey does not have it: `bailey doctor` lists the walls that it has.",
     }
 }
 

@@ -181,7 +181,7 @@ impl MicrovmWall {
         let all = self.config.patience.boot.saturating_add(self.config.patience.warm);
         let warmed = timeout(all, warm).await.unwrap_or(Err(AgentError::Broken("it takes too long to get warm")));
         if let Err(cause) = warmed {
-            let said = monitor.console().await;
+            let said = timeout(self.config.patience.state, monitor.console()).await.unwrap_or_default();
             warn!(cause = &cause as &dyn std::error::Error, said, "the machine to start others from does not start");
             return Err(WallError::Guest { op: "start", cause });
         }
@@ -250,8 +250,12 @@ impl Wall for MicrovmWall {
         self: Arc<Self>,
         sandbox: SandboxId,
         template: TemplateDigest,
-        _limits: Limits,
+        limits: Limits,
     ) -> BoxFuture<'static, Result<Parked, WallError>> {
+        if limits.wants_large_disk() {
+            let why = "its disk is in memory: ask for no more than three quarters of that";
+            return Box::pin(std::future::ready(Err(WallError::Unable(why))));
+        }
         let jail = self.jail().clone();
         jail.make(self.park_whole(sandbox, template))
     }

@@ -111,8 +111,13 @@ impl Streamed {
     /// When the jail fails.
     pub async fn stop(&self, live: &Live) -> Result<StopFacts, WallError> {
         let told = self.ask_guest(live, "stop", self.patience.stop, async |mut agent| agent.stop().await);
-        match told.await {
-            Ok(told) => Ok(merged(told, self.jail.count(&live.sandbox).await?)),
+        let counted = async {
+            let told = told.await?;
+            Ok::<_, WallError>(merged(told, self.jail.count(&live.sandbox).await?))
+        };
+        match counted.await {
+            Ok(facts) => Ok(facts),
+            // Also one that dies as soon as it has answered: what it was is told by the kill.
             Err(cause) => {
                 info!(sandbox = %live.sandbox, cause = &cause as &dyn std::error::Error, "guest does not stop: killed");
                 self.jail.stop(&live.sandbox).await
