@@ -19,6 +19,7 @@ const WORDS: &[(&str, &str)] = &[
     ("POST /v1/forks", "`bailey fork`"),
     ("POST /v1/promotions", "`bailey promote`"),
     ("POST /v1/purges", "`bailey purge`"),
+    ("POST /v1/users/{user}/enable", "`bailey user enable USER`"),
     ("send the `ETag` that it has now", "give `--if-match` the id that `bailey ls --json` shows now"),
     ("Send the `ETag` of an earlier answer, quotes included", "Give `--if-match` an id that `bailey ls --json` showed"),
     ("after the time in `Retry-After`", "in a moment"),
