@@ -1,5 +1,5 @@
-//! Threads for changes, each of which may have to wait for the lock of a store: one tenant has so few of all threads that
-//! nobody else waits for any, however many of its changes wait for each other.
+//! Threads for changes, each of which may have to wait for the lock of a store: one tenant has so few of all of them that it
+//! alone keeps nobody else waiting, however many of its changes wait for each other. Eight tenants together may.
 
 use std::time::Duration;
 

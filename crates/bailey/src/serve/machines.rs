@@ -44,7 +44,11 @@ pub(crate) fn served(machine: &Machine, parked: u32, memory_bytes: u64) -> Resul
     let read = |path| std::fs::read_to_string(path).map_err(|error| ServeError::system("look at the processor", error));
     let host = Host::read(&read("/proc/cpuinfo")?, Accelerator::Tcg).ok_or(ServeError::Processor)?;
     // What a host is called by is told to no machine.
-    let names = std::fs::read_to_string("/etc/machine-id").map(|id| id.trim().to_owned());
+    let names = match std::fs::read_to_string("/etc/machine-id") {
+        Ok(id) => vec![id.trim().to_owned()],
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(ServeError::system("read the host's machine id", error)),
+    };
     Ok(MicrovmServed {
         image: machine.digest.clone(),
         kernel: machine.kernel.clone(),
